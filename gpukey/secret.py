@@ -1,0 +1,160 @@
+"""The secret that every fingerprint and key is derived from. Imports without torch.
+
+`Secret` keeps only `M = B3D("secret", S)` (docs/spec.md, section "Secret"); it never shows in a repr, a log, an exception or a pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from blake3 import blake3
+
+if TYPE_CHECKING:
+    import torch
+
+CONTEXT = "gpukey 2026-11-30 v1 "
+MIN_SECRET_BYTES = 16
+DIGEST_SIZES = (16, 32)
+
+
+def keyed_hash(key: bytes, data: bytes, length: int = 32) -> bytes:
+    """B3K: BLAKE3 keyed with 32 bytes, cut to `length`."""
+    return blake3(data, key=key).digest(length)
+
+
+def lp(data: bytes) -> bytes:
+    """Length-prefixed: u32 len ‖ data."""
+    return struct.pack("<I", len(data)) + data
+
+
+def check_digest_size(digest_size: int) -> int:
+    """The same number, or an error unless it is 16 or 32."""
+    if isinstance(digest_size, bool) or not isinstance(digest_size, int):
+        raise TypeError(f"digest_size is a {type(digest_size).__name__}; the integer 16 or 32 is needed")
+    if digest_size not in DIGEST_SIZES:
+        raise ValueError(f"digest_size is {digest_size}; 16 or 32 is needed")
+    return digest_size
+
+
+def domain(dtype: str, hidden: int, digest_size: int) -> bytes:
+    """D: lp(dtype as torch prints it, without "torch.") ‖ u64 hidden ‖ u8 digest_size."""
+    return lp(dtype.encode("ascii")) + struct.pack("<QB", hidden, digest_size)
+
+
+class Secret:
+    """At least 16 bytes with at least 128 bits of entropy (`gpukey keygen`), used for nothing else; never a password.
+
+    Secret(value) takes bytes. `Secret.from_env()` reads GPUKEY_SECRET (UTF-8 of the value) or GPUKEY_SECRET_FILE (the file's bytes, less
+    one trailing LF or CRLF). `Secret.random()` serves one process and its keys stay private to it.
+    """
+
+    __slots__ = ("_device_keys", "_master", "is_random", "key_id")
+
+    def __init__(self, value: bytes) -> None:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise TypeError(f"value is a {type(value).__name__}; at least {MIN_SECRET_BYTES} bytes are needed")
+        value = bytes(value)
+        if len(value) < MIN_SECRET_BYTES:
+            raise ValueError(f"value has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes one)")
+        self._master = blake3(value, derive_key_context=CONTEXT + "secret").digest()
+        self._device_keys: dict[Any, torch.Tensor] = {}
+        self.is_random = False
+        self.key_id: str = self.derive("key id")[:8].hex()
+        """16 hex digits, public, to tell two secrets apart."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Secret:
+        """The configured secret; ValueError when neither variable is set, or both are."""
+        environ = os.environ if environ is None else environ
+        value, path = environ.get("GPUKEY_SECRET"), environ.get("GPUKEY_SECRET_FILE")
+        if value is not None and path is not None:
+            raise ValueError("GPUKEY_SECRET and GPUKEY_SECRET_FILE are both set; set one")
+        if value is not None:
+            return cls(value.encode("utf-8", "surrogateescape"))
+        if path is None:
+            raise ValueError("neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE is set; `gpukey keygen` makes a secret")
+        with open(path, "rb") as file:
+            return cls(_without_newline(file.read()))
+
+    @classmethod
+    def random(cls) -> Secret:
+        """A fresh secret from the operating system's generator; nothing that it keys can be shared between processes."""
+        secret = cls(secrets.token_bytes(32))
+        secret.is_random = True
+        return secret
+
+    def derive(self, label: str, suffix: bytes = b"") -> bytes:
+        """B3D(label, M ‖ suffix), 32 bytes."""
+        return blake3(self._master + suffix, derive_key_context=CONTEXT + label).digest()
+
+    def row_key(
+        self, dtype: torch.dtype | str, hidden: int, *, digest_size: int = 16, device: torch.device | str | None = None
+    ) -> torch.Tensor:
+        """Kr as uint8 [32] on `device` (CPU by default), for `torch.ops.gpukey.fingerprint_rows`. Kept for the next call."""
+        return self._device_key("row", dtype, hidden, digest_size, device)
+
+    def span_key(
+        self, dtype: torch.dtype | str, hidden: int, *, digest_size: int = 16, device: torch.device | str | None = None
+    ) -> torch.Tensor:
+        """Ks as uint8 [32] on `device` (CPU by default), for `torch.ops.gpukey.fold_spans`. Kept for the next call."""
+        return self._device_key("span", dtype, hidden, digest_size, device)
+
+    def host_key(self, label: str, dtype: str, hidden: int, digest_size: int) -> bytes:
+        """Kr (label "row") or Ks (label "span") as 32 bytes, without torch."""
+        check_digest_size(digest_size)
+        if isinstance(hidden, bool) or not isinstance(hidden, int):
+            raise TypeError(f"hidden is a {type(hidden).__name__}; the number of elements in a row is needed")
+        if not 0 < hidden < 1 << 64:
+            raise ValueError(f"hidden is {hidden}; at least 1 element in a row is needed")
+        return self.derive(label, domain(dtype.removeprefix("torch."), hidden, digest_size))
+
+    def _device_key(self, label: str, dtype: Any, hidden: int, digest_size: int, device: Any) -> torch.Tensor:
+        import torch
+
+        place = torch.device("cpu" if device is None else device)
+        if place.type == "cuda" and place.index is None:
+            place = torch.device("cuda", torch.cuda.current_device())
+        slot = (label, str(dtype), hidden, digest_size, place)
+        key = self._device_keys.get(slot)
+        if key is None:
+            key = torch.frombuffer(bytearray(self.host_key(label, str(dtype), hidden, digest_size)), dtype=torch.uint8)
+            if place.type != "cpu":
+                # Pinned and non-blocking: even the first call must not wait for the device. Later streams wait by this event's order.
+                key = key.pin_memory().to(place, non_blocking=True)
+            key = self._device_keys.setdefault(slot, key)
+        return key
+
+    def __repr__(self) -> str:
+        return f"Secret(key_id={self.key_id!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return secrets.compare_digest(self._master, other._master) if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.key_id)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not pickled or copied; hand its source (GPUKEY_SECRET_FILE) to the other process")
+
+
+def _without_newline(value: bytes) -> bytes:
+    return value[:-2] if value.endswith(b"\r\n") else value.removesuffix(b"\n")
+
+
+_default: Secret | None = None
+_default_lock = threading.Lock()
+
+
+def default_secret() -> Secret:
+    """The configured secret of this process, or one random secret made on first use."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            configured = "GPUKEY_SECRET" in os.environ or "GPUKEY_SECRET_FILE" in os.environ
+            _default = Secret.from_env() if configured else Secret.random()
+        return _default
