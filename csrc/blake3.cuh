@@ -24,7 +24,8 @@ constexpr int kBlockBytes = 64;
 constexpr int kChunkBytes = 1024;
 constexpr int kChunkBlocks = kChunkBytes / kBlockBytes;
 
-enum Flag : uint32_t { kChunkStart = 1, kChunkEnd = 2, kParent = 4, kRoot = 8, kKeyedHash = 16 };
+// Flags of a compression.
+constexpr uint32_t kChunkStart = 1, kChunkEnd = 2, kParent = 4, kRoot = 8, kKeyedHash = 16;
 
 // How two words are added. A GPU adder may use another pipe (see MadAdd in fingerprint_kernels.cuh).
 struct PlainAdd {
@@ -46,7 +47,7 @@ GK_INLINE Word rotate_right(Word x) {
 }
 
 // Index of the message word that step `i` of round `round` takes: the permutation applied `round` times.
-constexpr int message_index(int round, int i) {
+GK_INLINE constexpr int message_index(int round, int i) {
   constexpr int kPermutation[16] = {2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8};
   for (int r = 0; r < round; r++) i = kPermutation[i];
   return i;
@@ -86,7 +87,7 @@ GK_INLINE void mix_round(Word (&v)[16], const Word (&m)[16], Add add) {
 //   m        16 message words, zero-padded
 //   counter  low word of the chunk counter; inputs here are shorter than 4 TiB, so the high word is 0
 //   length   bytes of message in the block, 0..64
-//   flags    a sum of Flag
+//   flags    a sum of the flags above
 template <class Word, class Add = PlainAdd>
 GK_INLINE void compress(Word (&cv)[8], const Word (&m)[16], Word counter, Word length, Word flags, Add add = Add{}) {
   Word v[16] = {cv[0],
