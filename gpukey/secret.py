@@ -1,21 +1,27 @@
 """The secret that every fingerprint and key is derived from. Imports without torch.
 
-`Secret` keeps only `M = B3D("secret", S)` (docs/spec.md, section "Secret"); it never shows in a repr, a log, an exception or a pickle.
+`Secret` keeps only `M = B3D("secret", S)` (docs/spec.md, section "Secret"); it never shows in a repr, a log, an
+exception or a pickle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import struct
+import sys
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from blake3 import blake3
 
 if TYPE_CHECKING:
     import torch
+
+if sys.byteorder != "little":
+    raise ImportError("gpukey hashes rows as they lie in memory; this host is big-endian and would give other bytes")
 
 CONTEXT = "gpukey 2026-11-30 v1 "
 MIN_SECRET_BYTES = 16
@@ -29,6 +35,8 @@ def keyed_hash(key: bytes, data: bytes, length: int = 32) -> bytes:
 
 def lp(data: bytes) -> bytes:
     """Length-prefixed: u32 len ‖ data."""
+    if len(data) >> 32:
+        raise ValueError(f"{len(data)} bytes are too long for their 32-bit length")
     return struct.pack("<I", len(data)) + data
 
 
@@ -49,8 +57,8 @@ def domain(dtype: str, hidden: int, digest_size: int) -> bytes:
 class Secret:
     """At least 16 bytes with at least 128 bits of entropy (`gpukey keygen`), used for nothing else; never a password.
 
-    Secret(value) takes bytes. `Secret.from_env()` reads GPUKEY_SECRET (UTF-8 of the value) or GPUKEY_SECRET_FILE (the file's bytes, less
-    one trailing LF or CRLF). `Secret.random()` serves one process and its keys stay private to it.
+    Secret(value) takes bytes. `Secret.from_env()` reads GPUKEY_SECRET (UTF-8 of the value) or GPUKEY_SECRET_FILE (the
+    file's bytes, less one trailing LF or CRLF). `Secret.random()` serves one process and its keys stay private to it.
     """
 
     __slots__ = ("_device_keys", "_master", "is_random", "key_id")
@@ -60,9 +68,11 @@ class Secret:
             raise TypeError(f"value is a {type(value).__name__}; at least {MIN_SECRET_BYTES} bytes are needed")
         value = bytes(value)
         if len(value) < MIN_SECRET_BYTES:
-            raise ValueError(f"value has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes one)")
+            raise ValueError(
+                f"value has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes one)"
+            )
         self._master = blake3(value, derive_key_context=CONTEXT + "secret").digest()
-        self._device_keys: dict[Any, torch.Tensor] = {}
+        self._device_keys: dict[Any, tuple[torch.Tensor, torch.cuda.Event | None]] = {}
         self.is_random = False
         self.key_id: str = self.derive("key id")[:8].hex()
         """16 hex digits, public, to tell two secrets apart."""
@@ -75,18 +85,28 @@ class Secret:
         if value is not None and path is not None:
             raise ValueError("GPUKEY_SECRET and GPUKEY_SECRET_FILE are both set; set one")
         if value is not None:
-            return cls(value.encode("utf-8", "surrogateescape"))
-        if path is None:
+            return cls(_environment_bytes(value))
+        if not path:
             raise ValueError("neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE is set; `gpukey keygen` makes a secret")
         with open(path, "rb") as file:
             return cls(_without_newline(file.read()))
 
     @classmethod
     def random(cls) -> Secret:
-        """A fresh secret from the operating system's generator; nothing that it keys can be shared between processes."""
+        """A fresh secret from the operating system's generator; nothing that it keys can be shared between
+        processes."""
         secret = cls(secrets.token_bytes(32))
         secret.is_random = True
         return secret
+
+    def require_configured(self) -> Secret:
+        """Itself, unless it is random: then its keys mean nothing to another process, and nothing may be shared."""
+        if self.is_random:
+            raise ValueError(
+                "secret is a random one of this process; to share keys, "
+                "set GPUKEY_SECRET or GPUKEY_SECRET_FILE (`gpukey keygen` makes a secret)"
+            )
+        return self
 
     def derive(self, label: str, suffix: bytes = b"") -> bytes:
         """B3D(label, M ‖ suffix), 32 bytes."""
@@ -95,7 +115,8 @@ class Secret:
     def row_key(
         self, dtype: torch.dtype | str, hidden: int, *, digest_size: int = 16, device: torch.device | str | None = None
     ) -> torch.Tensor:
-        """Kr as uint8 [32] on `device` (CPU by default), for `torch.ops.gpukey.fingerprint_rows`. Kept for the next call."""
+        """Kr as uint8 [32] on `device` (CPU by default), for `torch.ops.gpukey.fingerprint_rows`. Kept for the next
+        call."""
         return self._device_key("row", dtype, hidden, digest_size, device)
 
     def span_key(
@@ -117,16 +138,19 @@ class Secret:
         import torch
 
         place = torch.device("cpu" if device is None else device)
-        if place.type == "cuda" and place.index is None:
+        if place.type == "cuda" and cast("int | None", place.index) is None:
             place = torch.device("cuda", torch.cuda.current_device())
         slot = (label, str(dtype), hidden, digest_size, place)
-        key = self._device_keys.get(slot)
-        if key is None:
+        made = self._device_keys.get(slot)
+        if made is None:
             key = torch.frombuffer(bytearray(self.host_key(label, str(dtype), hidden, digest_size)), dtype=torch.uint8)
-            if place.type != "cpu":
-                # Pinned and non-blocking: even the first call must not wait for the device. Later streams wait by this event's order.
-                key = key.pin_memory().to(place, non_blocking=True)
-            key = self._device_keys.setdefault(slot, key)
+            made = self._device_keys.setdefault(slot, _upload(key, place))
+        key, copied = made
+        if copied is not None and not torch.cuda.is_current_stream_capturing():
+            if copied.query():  # type: ignore[no-untyped-call]
+                self._device_keys[slot] = (key, None)
+            else:
+                torch.cuda.current_stream(place).wait_event(copied)
         return key
 
     def __repr__(self) -> str:
@@ -140,6 +164,32 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not pickled or copied; hand its source (GPUKEY_SECRET_FILE) to the other process")
+
+
+def _upload(key: torch.Tensor, place: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """The key on `place`, and the event after which any stream may read it. The host never waits, not even the first
+    time."""
+    import torch
+
+    if place.type != "cuda":
+        return key.to(place), None
+    with torch.cuda.device(place):
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "the key is not on the device yet and a graph is being captured; call once before the capture"
+            )
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        key = key.pin_memory().to(place, non_blocking=True)
+        copied.record()
+    return key, copied
+
+
+def _environment_bytes(value: str) -> bytes:
+    """What the environment held: undecodable bytes arrive as surrogates, and leave as the bytes that they were."""
+    with contextlib.suppress(UnicodeEncodeError):
+        return value.encode("utf-8", "surrogateescape")
+    # Raised outside the handler: a chained UnicodeEncodeError would carry the secret.
+    raise ValueError("GPUKEY_SECRET has a character that UTF-8 cannot encode")
 
 
 def _without_newline(value: bytes) -> bytes:
@@ -158,3 +208,12 @@ def default_secret() -> Secret:
             configured = "GPUKEY_SECRET" in os.environ or "GPUKEY_SECRET_FILE" in os.environ
             _default = Secret.from_env() if configured else Secret.random()
         return _default
+
+
+def resolve(secret: Secret | None) -> Secret:
+    """`secret`, or the default one for None."""
+    if secret is None:
+        return default_secret()
+    if not isinstance(secret, Secret):
+        raise TypeError(f"secret is a {type(secret).__name__}; a gpukey.Secret or None is needed")
+    return secret
