@@ -35,7 +35,7 @@ class AsyncLLM:
     async def generate(
         self, prompt: PromptLike, sampling_params: SamplingParams | None = None
     ) -> AsyncIterator[RequestOutput]:
-        """The output so far after each new token. Leaving the loop early, or cancelling the task, aborts the request."""
+        """The output so far after each new token. Leaving the loop or cancelling the task aborts the request."""
         loop, outputs = asyncio.get_running_loop(), asyncio.Queue[RequestOutput | BaseException]()
 
         def deliver(output: RequestOutput | BaseException) -> None:
@@ -61,7 +61,9 @@ class AsyncLLM:
         return await asyncio.wrap_future(self.call(lambda llm: llm.stats))
 
     def call(self, function: Callable[[LLM], Any]) -> Any:
-        """Run `function(llm)` between two steps in the engine's thread, e.g. update_weights; a concurrent future of its result."""
+        """Run `function(llm)` between two steps in the engine's thread, e.g. update_weights; a concurrent future of its
+        result.
+        """
         if self._closed:
             raise RuntimeError("this AsyncLLM is closed")
         import concurrent.futures

@@ -1,8 +1,9 @@
 """Attention over paged pools, for a flattened batch of sequences.
 
-Shapes everywhere: query [num_tokens, heads, dim]; key, value [num_tokens, kv_heads, dim]; pools [num_blocks, block_size, kv_heads, dim];
-slots [num_tokens] = block * block_size + offset of each new token; block_tables [num_seqs, max_blocks]; query_start [num_seqs + 1];
-context_lens [num_seqs], this step's tokens included. The first `num_decodes` sequences have one new token each.
+Shapes everywhere: query [num_tokens, heads, dim]; key, value [num_tokens, kv_heads, dim]; pools [num_blocks,
+block_size, kv_heads, dim]; slots [num_tokens] = block * block_size + offset of each new token; block_tables [num_seqs,
+max_blocks]; query_start [num_seqs + 1]; context_lens [num_seqs], this step's tokens included. The first `num_decodes`
+sequences have one new token each.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def gather(pool: Tensor, block_tables: Tensor, length: int) -> Tensor:
 def decode(
     query: Tensor, key_pool: Tensor, value_pool: Tensor, tables: Tensor, lens: Tensor, longest: int, scale: float
 ) -> Tensor:
-    """One query a sequence, all sequences in one padded call; the heads of a group stand as queries of their shared key head."""
+    """One query a sequence, all sequences in one padded call; the heads of a group stand as queries of their shared key
+    head.
+    """
     num_seqs, heads, dim = query.shape
     kv_heads = key_pool.shape[2]
     keys, values = gather(key_pool, tables, longest), gather(value_pool, tables, longest)
@@ -56,7 +59,9 @@ def prefill_padded(
     longest: int,
     scale: float,
 ) -> Tensor:
-    """Many queries a sequence, all sequences in one padded call without a host sync; query_start is relative to `query`."""
+    """Many queries a sequence, all sequences in one padded call without a host sync; query_start is relative to
+    `query`.
+    """
     device, heads = query.device, query.shape[1]
     step = torch.arange(max_query, device=device)
     counts = query_start[1:] - query_start[:-1]
@@ -110,7 +115,9 @@ def paged_attention_cpu(
     max_context: int,
     scale: float,
 ) -> Tensor:
-    """Decodes in one padded call, prefills one after another (their work is in the matrix products, not in the launches)."""
+    """Decodes in one padded call, prefills one after another (their work is in the matrix products, not in the
+    launches).
+    """
     write_pools(key, value, key_pool, value_pool, slots)
     out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
     starts, lens = query_start.tolist(), context_lens.tolist()
@@ -148,16 +155,29 @@ def paged_attention_cuda(
     max_context: int,
     scale: float,
 ) -> Tensor:
-    """torch's paged varlen kernel where it serves, else one padded call for decodes and one for prefills; never a host sync."""
+    """torch's paged varlen kernel where it serves, else one padded call for decodes and one for prefills; never a host
+    sync.
+    """
     write_pools(key, value, key_pool, value_pool, slots)
     kernel = varlen_attn()
     half = query.dtype in (torch.float16, torch.bfloat16)
     if kernel is not None and half and key_pool.shape[1] % VARLEN_PAGE == 0:
         # num_splits=1: a sequence's output must not depend on what else is in the batch.
         varlen_out: Tensor = kernel(
-            query, key_pool, value_pool, query_start.int(), None, max_query, max_context, scale=scale, window_size=(-1, 0),
-            enable_gqa=True, seqused_k=context_lens.int(), block_table=block_tables.int(), num_splits=1,
-        )  # fmt: skip
+            query,
+            key_pool,
+            value_pool,
+            query_start.int(),
+            None,
+            max_query,
+            max_context,
+            scale=scale,
+            window_size=(-1, 0),
+            enable_gqa=True,
+            seqused_k=context_lens.int(),
+            block_table=block_tables.int(),
+            num_splits=1,
+        )
         return varlen_out
     return padded_attention(
         query, key_pool, value_pool, block_tables, query_start, context_lens, num_decodes, max_query, max_context, scale
@@ -181,10 +201,8 @@ def padded_attention(
     if n:
         parts.append(decode(query[:n], key_pool, value_pool, block_tables[:n], context_lens[:n], max_context, scale))
     if n < context_lens.shape[0]:
+        tables, starts, lens = block_tables[n:], query_start[n:] - n, context_lens[n:]
         parts.append(
-            prefill_padded(
-                query[n:], key_pool, value_pool, block_tables[n:], query_start[n:] - n, context_lens[n:], max_query, max_context,
-                scale,
-            )
-        )  # fmt: skip
+            prefill_padded(query[n:], key_pool, value_pool, tables, starts, lens, max_query, max_context, scale)
+        )
     return torch.cat(parts) if len(parts) > 1 else parts[0]

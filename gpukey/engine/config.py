@@ -12,8 +12,8 @@ Identity = Literal["content", "tokens"]
 class EngineConfig:
     """Sizes and policies of one engine; sizes are in tokens, blocks or requests as named.
 
-    `identity="content"` keys replaced rows by their fingerprints. `"tokens"` keys token ids alone: it is blind to embeddings, gives
-    wrong outputs on purpose, and exists for the audit's demonstration only.
+    `identity="content"` keys replaced rows by their fingerprints. `"tokens"` keys token ids alone: it is blind to
+    embeddings, gives wrong outputs on purpose, and exists for the audit's demonstration only.
     """
 
     block_size: int = 16

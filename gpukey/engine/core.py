@@ -27,8 +27,8 @@ from gpukey.secret import Secret
 class Engine:
     """Continuous batching of requests over one runner.
 
-    A step that raises fails the requests of that forward with the cause; their blocks are given back without keys. Nothing of a step
-    is recorded before all of it has worked, so an interrupted step simply runs again.
+    A step that raises fails the requests of that forward with the cause; their blocks are given back without keys.
+    Nothing of a step is recorded before all of it has worked, so an interrupted step simply runs again.
     """
 
     def __init__(self, runner: Runner, config: EngineConfig, secret: Secret, tokenizer: Any | None = None) -> None:
@@ -188,7 +188,9 @@ class Engine:
     # --- what the keys depend on --------------------------------------------------------------------------------------
 
     def update_weights(self, load: Callable[[Runner], None], version: str | None = None) -> None:
-        """Run `load(runner)`, forget every key, and compute the KV of unfinished requests anew under `version` (the next number if None)."""
+        """Run `load(runner)`, forget every key, and compute the KV of unfinished requests anew under `version` (the
+        next number if None).
+        """
         if version is None:
             old = self.keying.weights_version
             version = str(int(old) + 1) if old.isdecimal() else f"{old}+1"
@@ -236,7 +238,8 @@ class Engine:
         needed, has = self.scheduler.blocks_for(total - 1), self.config.num_blocks
         if needed > has:
             raise ValueError(
-                f"token_ids has {num_prompt} tokens and max_tokens is {max_tokens}: {needed} blocks are needed, the pool has {has}"
+                f"token_ids has {num_prompt} tokens and max_tokens is {max_tokens}: {needed} blocks are needed, "
+                f"the pool has {has}"
             )
         limit = self.runner.max_positions
         if limit is not None and total > limit:
@@ -251,8 +254,6 @@ class Engine:
         held = sum(len(request.block_ids) for request in scheduler.running)
         assert held == sum(block.refs for block in cache._blocks), "references that no running request holds"
         queued = [*scheduler.running, *scheduler.waiting]
-        assert {r.request_id for r in queued} == set(self.requests) and len(queued) == len(self.requests), (
-            "a request is lost"
-        )
+        assert sorted(r.request_id for r in queued) == sorted(self.requests), "a request is lost or queued twice"
         assert all(r.status is Status.RUNNING for r in scheduler.running), "a running request has another status"
         assert all(not r.block_ids and r.num_computed == 0 for r in scheduler.waiting), "a waiting request holds blocks"

@@ -19,7 +19,8 @@ class LayerShape:
 class KVPool:
     """For each attention layer, `keys[layer]` and `values[layer]`: [num_blocks, block_size, kv_heads, dim].
 
-    A slot is block * block_size + offset. Pools start as zeros: what a bug would read is then finite, and tests poison them.
+    A slot is block * block_size + offset. Pools start as zeros: what a bug would read is then finite, and tests poison
+    them.
     """
 
     def __init__(

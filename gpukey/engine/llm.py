@@ -30,8 +30,9 @@ IDLE_SECONDS = 50e-6
 class LLM:
     """LLM(model=None, *, dtype=None, device="cpu", secret=None, config=None, **options).
 
-    `model`: None for a tiny random Qwen2, a directory in Hugging Face layout, a transformers module (the engine takes it over: its
-    attention then belongs to the engine), or a `Runner`. `options` are the fields of `EngineConfig`, in place of `config`.
+    `model`: None for a tiny random Qwen2, a directory in Hugging Face layout, a transformers module (the engine takes
+    it over: its attention then belongs to the engine), or a `Runner`. `options` are the fields of `EngineConfig`, in
+    place of `config`.
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """All outputs, in the order of the prompts: lists of ids, `Prompt`s, or text where the model has a tokenizer.
 
-        A forward that raised ends its requests: `RequestFailed` after the others are done, or their `error` with `return_errors`.
+        A forward that raised ends its requests: `RequestFailed` after the others are done, or their `error` with
+        `return_errors`.
         """
         requests = self._submit_all(as_prompts(prompts), sampling_params)
         try:
@@ -91,7 +93,9 @@ class LLM:
         return [request.output() for request in requests]
 
     def stream(self, prompt: PromptLike, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
-        """The output so far after each new token; the last one has its `finish_reason`. Closing the iterator aborts the request."""
+        """The output so far after each new token; the last one has its `finish_reason`. Closing the iterator aborts the
+        request.
+        """
         request = self.submit(prompt, sampling_params or SamplingParams())
         try:
             while request.finish_reason is None:

@@ -25,7 +25,9 @@ class Adapters:
         self._versions: dict[str, set[tuple[str, float | None]]] = {}
 
     def load(self, name: str, path: str, *, version: str, scale: float | None = None) -> None:
-        """Load or replace; a version and scale that this name had before are refused, since they name one set of weights."""
+        """Load or replace; a version and scale that this name had before are refused, since they name one set of
+        weights.
+        """
         for field, value in (("name", name), ("version", version)):
             if not isinstance(value, str):
                 raise TypeError(f"{field} is a {type(value).__name__}; a str is needed")

@@ -54,7 +54,9 @@ class PagedStep:
 
 @dataclass
 class Probe:
-    """In place of a `PagedStep` at load: records each attention layer's shape, and refuses what the op does not compute."""
+    """In place of a `PagedStep` at load: records each attention layer's shape, and refuses what the op does not
+    compute.
+    """
 
     layers: dict[int, LayerShape]
 
@@ -82,7 +84,9 @@ def paged_attention(
     step: PagedStep | Probe | None = None,
     **extra: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention interface: query [1, heads, num_tokens, dim] and so on; returns [1, num_tokens, heads, dim]."""
+    """transformers' attention interface: query [1, heads, num_tokens, dim] and so on; returns [1, num_tokens, heads,
+    dim].
+    """
     if step is None:
         raise RuntimeError(
             f"this model's attention belongs to a gpukey engine ({ATTENTION}); call the engine, not the model"

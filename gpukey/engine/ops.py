@@ -14,9 +14,9 @@ LIBRARY = torch.library.Library("gpukey", "FRAGMENT")
 
 LIBRARY.define("replace_rows(Tensor(a!) embeds, Tensor rows, Tensor index) -> ()")
 LIBRARY.define(
-    "paged_attention(Tensor query, Tensor key, Tensor value, Tensor(a!) key_pool, Tensor(b!) value_pool, Tensor slots, "
-    "Tensor block_tables, Tensor query_start, Tensor context_lens, SymInt num_decodes, SymInt max_query, SymInt max_context, "
-    "float scale) -> Tensor"
+    "paged_attention(Tensor query, Tensor key, Tensor value, Tensor(a!) key_pool, Tensor(b!) value_pool, "
+    "Tensor slots, Tensor block_tables, Tensor query_start, Tensor context_lens, SymInt num_decodes, SymInt max_query, "
+    "SymInt max_context, float scale) -> Tensor"
 )
 
 

@@ -29,8 +29,9 @@ class RequestStats:
 class RequestOutput:
     """`token_ids` so far (all of them once `finish_reason` is set: stop, length, abort or error).
 
-    `num_cached_tokens` counts prompt tokens whose KV came from the prefix cache at first admission. `uncached_reason` says why nothing
-    of the request is cached, where that is so. `logprobs` has one {token id: log probability} a token when asked for.
+    `num_cached_tokens` counts prompt tokens whose KV came from the prefix cache at first admission. `uncached_reason`
+    says why nothing of the request is cached, where that is so. `logprobs` has one {token id: log probability} a token
+    when asked for.
     """
 
     request_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,11 @@ class EmbedSpan:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids as the model is fed them (0 where there is none, under replaced rows), with `embeds` as (start, rows) pairs or `EmbedSpan`s.
+    """Token ids as the model is fed them (0 where there is none, under replaced rows), with `embeds` as (start, rows)
+    pairs or `EmbedSpan`s.
 
-    `cache_salt` separates tenants, `lora_name` names a loaded adapter, `items` are bound into the block keys (gpukey.MultimodalItem).
+    `cache_salt` separates tenants, `lora_name` names a loaded adapter, `items` are bound into the block keys
+    (gpukey.MultimodalItem).
     """
 
     token_ids: Sequence[int]
@@ -56,7 +59,9 @@ def checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
 
 
 def checked_spans(embeds: Any, num_tokens: int, hidden: int) -> list[EmbedSpan]:
-    """Spans sorted by start, without the empty ones; rows are [num_rows, hidden], inside the prompt, and do not overlap."""
+    """Spans sorted by start, without the empty ones; rows are [num_rows, hidden], inside the prompt, and do not
+    overlap.
+    """
     spans = []
     for i, entry in enumerate(embeds):
         span = entry if isinstance(entry, EmbedSpan) else EmbedSpan(*entry)
@@ -84,7 +89,7 @@ def checked_spans(embeds: Any, num_tokens: int, hidden: int) -> list[EmbedSpan]:
         if rows.shape[0]:
             spans.append(EmbedSpan(start, rows, span.attention, span.layout))
     spans.sort(key=lambda span: span.start)
-    for before, after in zip(spans, spans[1:], strict=False):
+    for before, after in itertools.pairwise(spans):
         if before.start + before.rows.shape[0] > after.start:
             raise ValueError(
                 f"embeds overlap: positions {before.start} to {before.start + before.rows.shape[0]}, then {after.start}"

@@ -25,7 +25,9 @@ class Status(enum.Enum):
 
 @dataclass(eq=False)
 class StagedSpan:
-    """The engine's own snapshot of a span's rows, in the model's dtype on its device, and where its fingerprints will be."""
+    """The engine's own snapshot of a span's rows, in the model's dtype on its device, and where its fingerprints will
+    be.
+    """
 
     start: int
     rows: torch.Tensor

@@ -1,4 +1,6 @@
-"""From logits to tokens. A request's draw depends on its seed, its logits and how many tokens it has, on nothing else in the batch."""
+"""From logits to tokens. A request's draw depends on its seed, its logits and how many tokens it has, on nothing else
+in the batch.
+"""
 
 from __future__ import annotations
 

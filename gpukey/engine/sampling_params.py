@@ -10,11 +10,12 @@ from gpukey.engine.checks import as_int, as_number
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Greedy at temperature 0 (the default). A seeded request draws the same tokens in any batch and after any preemption.
+    """Greedy at temperature 0 (the default). A seeded request draws the same tokens in any batch and after any
+    preemption.
 
-    `top_k` 0 and `top_p` 1 keep every token. `stop_token_ids` end the request and stay in its tokens; `stop` strings need a tokenizer
-    and are cut off its text. The model's own end-of-sequence ids stop too, unless `ignore_eos`. `logprobs=n` returns the chosen token's
-    log probability and the n best, from the raw logits.
+    `top_k` 0 and `top_p` 1 keep every token. `stop_token_ids` end the request and stay in its tokens; `stop` strings
+    need a tokenizer and are cut off its text. The model's own end-of-sequence ids stop too, unless `ignore_eos`.
+    `logprobs=n` returns the chosen token's log probability and the n best, from the raw logits.
     """
 
     max_tokens: int = 16

@@ -1,7 +1,8 @@
 """Which tokens run in the next forward, and who holds which block.
 
-Fair order: running requests take turns (least recently scheduled first), waiting ones are admitted as they arrived. When blocks run
-out, the latest arrival gives all of its own back and is computed again later, so the earliest always proceeds.
+Fair order: running requests take turns (least recently scheduled first), waiting ones are admitted as they arrived.
+When blocks run out, the latest arrival gives all of its own back and is computed again later, so the earliest always
+proceeds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from gpukey.engine.request import Request, Status
 
 
 class Scheduler:
-    """`schedule` plans a step, `commit` records that its KV is computed; `prepare(request)` gives it its keys at admission."""
+    """`schedule` plans a step, `commit` records that its KV is computed; `prepare(request)` gives it its keys at
+    admission.
+    """
 
     def __init__(self, config: EngineConfig, prepare: Callable[[Request], None]) -> None:
         self.config = config
@@ -37,7 +40,9 @@ class Scheduler:
         bisect.insort(self.waiting, request, key=lambda other: other.arrival)
 
     def schedule(self) -> list[Scheduled]:
-        """(request, number of its tokens to run), at most max_num_batched_tokens in all; empty when nothing can run now."""
+        """(request, number of its tokens to run), at most max_num_batched_tokens in all; empty when nothing can run
+        now.
+        """
         self.step += 1
         preemptions = self.num_preemptions
         plan: dict[Request, int] = {}
@@ -84,7 +89,9 @@ class Scheduler:
         request.num_computed = 0
 
     def _grow(self, request: Request, count: int, plan: dict[Request, int]) -> bool:
-        """Blocks for its next `count` tokens, at the cost of later arrivals; False when there is no later one to take from."""
+        """Blocks for its next `count` tokens, at the cost of later arrivals; False when there is no later one to take
+        from.
+        """
         missing = self.blocks_for(request.num_computed + count) - len(request.block_ids)
         while missing > self.cache.num_free:
             victim = max(self.running, key=lambda r: r.arrival)
@@ -96,7 +103,9 @@ class Scheduler:
         return True
 
     def _admit(self, plan: dict[Request, int]) -> None:
-        """Start waiting requests in order of arrival. One whose fingerprints are on their way is passed over, not waited for."""
+        """Start waiting requests in order of arrival. One whose fingerprints are on their way is passed over, not
+        waited for.
+        """
         for request in list(self.waiting):
             left = self.config.max_num_batched_tokens - sum(plan.values())
             if left == 0 or len(self.running) >= self.config.max_num_seqs:

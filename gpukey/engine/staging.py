@@ -1,6 +1,7 @@
 """The engine's own copy of the callers' rows, and their fingerprints: the model and the keys read the same bytes.
 
-Rows submitted between two steps form a wave. They lie side by side in one buffer, so that one launch fingerprints them all.
+Rows submitted between two steps form a wave. They lie side by side in one buffer, so that one launch fingerprints them
+all.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Staging:
         self.pending.clear()
 
     def _reserve(self, count: int) -> None:
-        """Room for `count` more rows behind the current wave; a full buffer is left to the requests that still read it."""
+        """Room for `count` more rows behind the current wave; requests keep a full buffer alive."""
         if self.used + count <= len(self.buffer):
             return
         wave_rows = self.buffer[self.first : self.used]

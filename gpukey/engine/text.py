@@ -25,7 +25,7 @@ def find_stop(text: str, stops: Sequence[str]) -> int | None:
 
 
 def settled(text: str, stops: Sequence[str]) -> str:
-    """The part of unfinished text that later tokens cannot take back: no half of a stop string, no half of a character."""
+    """Unfinished text less what later tokens may change: half a stop string, half a character."""
     text = text.rstrip("\ufffd")
     held = 0
     for stop in stops:

@@ -23,7 +23,9 @@ SIZES: dict[str, Any] = {
 def tiny_model(
     architecture: str = "Qwen2", *, seed: int = 0, dtype: torch.dtype = torch.float32, **overrides: Any
 ) -> torch.nn.Module:
-    """`<architecture>ForCausalLM` of transformers with `SIZES`; the same seed gives the same weights, and no global seed is touched."""
+    """`<architecture>ForCausalLM` of transformers with `SIZES`; the same seed gives the same weights, and no global
+    seed is touched.
+    """
     import transformers
 
     config_class = getattr(transformers, f"{architecture}Config")
