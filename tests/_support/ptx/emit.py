@@ -52,9 +52,9 @@ class Emitter:
 
     def emit(self, instruction: Instruction) -> None:
         self.current = instruction
-        self.guard = (
-            self.predicate(("!" if instruction.negated else "") + instruction.guard) if instruction.guard else None
-        )
+        self.guard = None
+        if instruction.guard:
+            self.guard = self.predicate(("!" if instruction.negated else "") + instruction.guard)
         found = _lookup(instruction.mnemonic)
         if found is None:
             raise self.error("unknown instruction")
@@ -163,10 +163,8 @@ class Emitter:
         if have == width:
             self.assign(register, f"({expression}).view(u{width})" if signed else expression)
         elif wider and have > width:
-            self.assign(
-                register,
-                f"({expression}).astype(i{have}).view(u{have})" if signed else f"({expression}).astype(u{have})",
-            )
+            extended = f"({expression}).astype(i{have}).view(u{have})" if signed else f"({expression}).astype(u{have})"
+            self.assign(register, extended)
         else:
             raise self.error(f"register {register} has {have} bits, the type .{type_name}")
 

@@ -1,11 +1,12 @@
 """Basic blocks, the order in which diverged lanes take them, and which registers live across them.
 
-Lanes that stand at the earliest place run first, and places are laid out in a weak topological order (Bourdoncle,
-"Efficient chaotic iteration strategies with widenings", 1993): a loop is contiguous, what follows it comes after it, and
-every jump back goes through a latch behind the loop's last block. So lanes meet again where branches join, at each turn
-of a loop and behind it, as on hardware.
+Lanes that stand at the earliest place run first. Places are laid out in a weak topological order (Bourdoncle, "Efficient
+chaotic iteration strategies with widenings", 1993): a loop is contiguous, what follows it comes after it, and every jump
+back goes through a latch behind the loop's last block. So lanes meet again where branches join, at each turn of a loop
+and behind it, as on hardware.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 from .errors import PTXError
@@ -37,8 +38,8 @@ def split(kernel: Kernel) -> list[Block]:
     code = kernel.instructions
     starts = {0, *kernel.labels.values()}
     starts |= {i.index + 1 for i in code if _ends_block(i)}
-    bounds = sorted(s for s in starts if s < len(code)) + [len(code)]
-    blocks = [Block(n, code[a:b]) for n, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))]
+    bounds = [*sorted(s for s in starts if s < len(code)), len(code)]
+    blocks = [Block(n, code[a:b]) for n, (a, b) in enumerate(itertools.pairwise(bounds))]
     block_at = {a: n for n, a in enumerate(bounds[:-1])} | {len(code): len(blocks)}
     blocks.append(Block(len(blocks), [], [], "leave"))
 

@@ -25,6 +25,8 @@ class Launcher:
 
     def __init__(self, module: Module, library: Path) -> None:
         self.module = module
+        self.max_blocks: int | None = None  # this and fill: see Module.launch
+        self.fill = 0xA5
         self._library = ctypes.CDLL(str(library))
         self._callback = _ON_LAUNCH(self._on_launch)
         self._library.rows.argtypes = [P, I64, I64, I64, P, P, I32]
@@ -37,7 +39,9 @@ class Launcher:
             sizes = [size for _, size in self.module.compiled(name).kernel.params.values()]
             values = [ctypes.string_at(args[i], size) for i, size in enumerate(sizes)]
             self.launches.append((name, tuple(grid[:3]), tuple(block[:3])))
-            self.stats += self.module.launch(name, grid[:3], block[:3], values, shared, self._memory)
+            self.stats += self.module.launch(
+                name, grid[:3], block[:3], values, shared, self._memory, max_blocks=self.max_blocks, fill=self.fill
+            )
         except Exception as error:  # cannot cross the C frames: raised again in _call
             self._error = error
             return _STOPPED

@@ -29,10 +29,8 @@ def load_param(e: Emitter, count: str | None, type: str) -> None:
         _loaded(e, register, f"t.param({offset + inside + i * element}, {element})", type)
 
 
-@instruction(rf"(?P<op>ld|ldu){_ORDER}{_SPACE}{_HINTS}{_TYPE}")
-def load(
-    e: Emitter, op: str, space: str | None, nc: str | None, policy: str | None, count: str | None, type: str
-) -> None:
+@instruction(rf"(?:ld|ldu){_ORDER}{_SPACE}{_HINTS}{_TYPE}")
+def load(e: Emitter, space: str | None, nc: str | None, policy: str | None, count: str | None, type: str) -> None:
     d, address = e.args(3 if policy else 2)[:2]
     if nc and space != "global":
         raise e.error("unknown instruction")

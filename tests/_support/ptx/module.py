@@ -52,9 +52,11 @@ class Module:
     def launch(
         self, name: str, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[int | bytes],
         shared_bytes: int = 0, buffers: Memory | None = None, *, lanes: int = 8192, fill: int = 0xA5,
+        max_blocks: int | None = None,
     ) -> Stats:  # fmt: skip
         """Run a grid. `args`: an integer, or the bytes of a struct, for each parameter; `shared_bytes`: dynamic;
-        `lanes`: how many run at once; `fill`: what shared and local memory hold at the start."""
+        `lanes`: how many run at once; `fill`: what shared and local memory hold at the start;
+        `max_blocks`: run only the first blocks, a sample of a grid whose blocks do equal work."""
         compiled = self.compiled(name)
         extent, threads = _dim("grid", grid, (2**31 - 1, 65535, 65535)), _dim("block", block, (1024, 1024, 64))
         size = threads[0] * threads[1] * threads[2]
@@ -64,7 +66,7 @@ class Module:
         params = _pack(compiled, args)
         memory = (buffers or Memory()).space(self._constants())
         stats = Stats()
-        total, step = extent[0] * extent[1] * extent[2], max(1, lanes // size)
+        total, step = min(extent[0] * extent[1] * extent[2], max_blocks or 2**31), max(1, lanes // size)
         try:
             with np.errstate(all="ignore"):
                 for first in range(0, total, step):
@@ -100,7 +102,7 @@ def _pack(compiled: Compiled, args: Sequence[int | bytes]) -> "np.ndarray[tuple[
             if isinstance(value, (bytes, bytearray))
             else int(value % 2 ** (8 * size)).to_bytes(size, "little")
         )
-        if len(data) != size:
-            raise PTXError(f"args: {len(data)} bytes for {name}, which has {size}")
-        packed[offset : offset + size] = data
+        if len(value) != size:
+            raise PTXError(f"args: {len(value)} bytes for {name}, which has {size}")
+        packed[offset : offset + size] = value
     return np.frombuffer(bytes(packed), np.uint8)

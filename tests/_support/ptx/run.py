@@ -45,7 +45,7 @@ class Batch:
 
     def _special_registers(self, thread: Array, block: Array, shared: int) -> dict[str, Any]:
         def split(prefix: str, linear: Array, extent: Dim) -> dict[str, Any]:
-            x, y, z = extent
+            x, y, _ = extent
             axes = {"x": linear % x, "y": linear // x % y, "z": linear // (x * y)}
             named = {f"%{prefix}.{a}": v.astype(np.uint32) for a, v in axes.items()}
             return named | {f"%n{prefix}.{a}": np.uint32(e) for a, e in zip("xyz", extent, strict=True)}
