@@ -162,7 +162,7 @@ def python_text_keys(token_ids: Any, parent: bytes, key: bytes, block_size: int)
     num_blocks = len(token_ids) // block_size
     messages = np.empty((num_blocks, 4 + block_size * ID_BYTES), np.uint8)
     messages[:, :4] = np.frombuffer(struct.pack("<I", block_size), np.uint8)
-    messages[:, 4:] = token_ids.view(np.uint8).reshape(num_blocks, -1)
+    messages[:, 4:] = token_ids.view(np.uint8).reshape(num_blocks, block_size * ID_BYTES)
     keys = []
     for (message,) in struct.iter_unpack(f"{messages.shape[1]}s", messages.tobytes()):
         parent = blake3(parent + message, key=key).digest()
