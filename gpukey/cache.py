@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import index as as_index
 from typing import NamedTuple
+
+from gpukey._checks import U32, integer
 
 KEY_BYTES = 32
 
@@ -22,8 +23,7 @@ class NoFreeBlocks(RuntimeError):
 
 
 class Hit(NamedTuple):
-    """The longest cached prefix: its blocks, first to last, each with a reference of the caller's, and the tokens in
-    them."""
+    """The longest cached prefix: its blocks in order, each with a reference of the caller's, and the tokens in them."""
 
     block_ids: list[int]
     num_cached_tokens: int
@@ -40,9 +40,7 @@ class CacheStats:
     allocated: int = 0  # blocks handed out
     inserted: int = 0  # blocks that got a key
     duplicates: int = 0  # inserts that found their key on another block
-    refused: int = (
-        0  # inserts that left the block without a key: computed before a reset, or after a block without a key
-    )
+    refused: int = 0  # inserts that left the block without a key: older than a reset, or after a block without a key
     evictions: int = 0
     resets: int = 0
 
@@ -65,8 +63,8 @@ class PrefixCache:
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
-        self.num_blocks = _at_least(1, "num_blocks", num_blocks)
-        self.block_size = _at_least(1, "block_size", block_size)
+        self.num_blocks = integer("num_blocks", num_blocks, 1, U32)
+        self.block_size = integer("block_size", block_size, 1, U32)
         self.stats = CacheStats()
         self._generation = 0
         self._blocks = [_Block() for _ in range(self.num_blocks)]
@@ -86,7 +84,7 @@ class PrefixCache:
 
     def key_of(self, block_id: int) -> bytes | None:
         """The key under which the block can be found, or None."""
-        return self._block(block_id).key
+        return self._blocks[self._id("block_id", block_id)].key
 
     def match(self, keys: Sequence[bytes], num_tokens: int) -> Hit:
         """Longest cached prefix of `keys` (the prompt's full blocks, in order), and one reference to each of its
@@ -94,7 +92,7 @@ class PrefixCache:
 
         At least one of the `num_tokens` tokens of the prompt is left to run, since its logits are needed.
         """
-        num_tokens = _at_least(0, "num_tokens", num_tokens)
+        num_tokens = integer("num_tokens", num_tokens)
         if len(keys) * self.block_size > num_tokens:
             raise ValueError(
                 f"keys has {len(keys)} blocks of {self.block_size}; num_tokens is {num_tokens}, too few to fill them"
@@ -116,7 +114,7 @@ class PrefixCache:
     def allocate(self, n: int) -> list[int]:
         """`n` blocks without a key, one reference each; idle blocks are evicted as needed. NoFreeBlocks when there are
         not enough: all or none."""
-        n = _at_least(0, "n", n)
+        n = integer("n", n)
         if n > self.num_free:
             raise NoFreeBlocks(f"n is {n}; {self.num_free} of {self.num_blocks} blocks are free or idle")
         taken = [self._free.pop() if self._free else self._evict() for _ in range(n)]
@@ -138,8 +136,9 @@ class PrefixCache:
             raise TypeError(f"key is a {type(key).__name__}; the {KEY_BYTES} bytes of a block key are needed")
         if len(key) != KEY_BYTES:
             raise ValueError(f"key has {len(key)} bytes; the {KEY_BYTES} bytes of a block key are needed")
+        block_id = self._id("block_id", block_id)
         block = self._held("block_id", block_id)
-        before = None if parent is None else self._held("parent", parent)
+        before = None if parent is None else self._held("parent", self._id("parent", parent))
         if before is block:
             raise ValueError(f"parent is {parent}, block_id itself; the block before it is needed")
         if block.key is not None:
@@ -170,12 +169,12 @@ class PrefixCache:
     def free(self, block_ids: Iterable[int]) -> None:
         """Give back one reference to each block, listed first to last as in the block table; all or none. ValueError
         for a block that is not in use."""
-        listed = list(block_ids)
+        listed = [self._id("a block of block_ids", block_id) for block_id in block_ids]
         given: dict[int, int] = {}
         for block_id in listed:
             given[block_id] = given.get(block_id, 0) + 1
         for block_id, times in given.items():
-            refs = self._block(block_id).refs
+            refs = self._blocks[block_id].refs
             if times > refs:
                 raise ValueError(f"block_ids gives block {block_id} back {times} times; it has {refs} references")
         for block_id in reversed(listed):
@@ -238,15 +237,14 @@ class PrefixCache:
         self.stats.evictions += 1
         return block_id
 
-    def _block(self, block_id: int, name: str = "block_id") -> _Block:
-        if isinstance(block_id, bool) or not isinstance(block_id, int):
-            raise TypeError(f"{name} is a {type(block_id).__name__}; a block id, an int, is needed")
-        if not 0 <= block_id < self.num_blocks:
-            raise ValueError(f"{name} is {block_id}; 0 to {self.num_blocks - 1} is needed")
-        return self._blocks[block_id]
+    def _id(self, name: str, block_id: int) -> int:
+        """`block_id` as a Python int between 0 and num_blocks."""
+        if type(block_id) is int and 0 <= block_id < self.num_blocks:
+            return block_id
+        return integer(name, block_id, 0, self.num_blocks - 1)
 
     def _held(self, name: str, block_id: int) -> _Block:
-        block = self._block(block_id, name)
+        block = self._blocks[block_id]
         if block.refs == 0:
             raise ValueError(f"{name} is {block_id}, which is not in use; a block that the caller holds is needed")
         return block
@@ -256,11 +254,3 @@ class PrefixCache:
         from gpukey._cache_check import check
 
         check(self)
-
-
-def _at_least(least: int, name: str, value: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is a {type(value).__name__}; an integer is needed")
-    if as_index(value) < least:
-        raise ValueError(f"{name} is {value}; at least {least} is needed")
-    return as_index(value)
