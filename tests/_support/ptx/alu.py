@@ -177,13 +177,10 @@ def convert(e: Emitter, to: str, source: str) -> None:
     """Truncate, or extend by the source's sign; a register wider than the target extends by the target's."""
     d, a = e.args(2)
     value = e.value(a, source, wider=True)
-    if source[0] == "s":
-        value = f"{value}.view(i{bits(source)}).astype(i{bits(to)})"
-    else:
-        value = f"{value}.astype({'i' if to[0] == 's' else 'u'}{bits(to)})"
-    if source[0] == "s" and to[0] != "s":
-        value = f"{value}.view(u{bits(to)})"
-    e.result(d, value, to, wider=True)
+    sign = "i" if source[0] == "s" else "u"
+    if sign == "i":
+        value = f"{value}.view(i{bits(source)})"
+    e.result(d, f"{value}.astype({sign}{bits(to)}).view({'i' if to[0] == 's' else 'u'}{bits(to)})", to, wider=True)
 
 
 @instruction(r"mov\.(?P<type>pred|[busf](?:16|32|64))")

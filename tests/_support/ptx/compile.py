@@ -8,8 +8,8 @@ from . import alu, memory_ops, warp_ops
 from .emit import Emitter, new_namespace
 from .flow import Block, Layout, lay_out, live_out, split
 from .parse import Kernel
-from .stats import instruction_class
 from .scalars import bits, poison
+from .stats import instruction_class
 
 _TABLES = (alu, memory_ops, warp_ops)  # importing them fills the instruction table
 

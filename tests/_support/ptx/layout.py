@@ -1,6 +1,7 @@
 """Inputs and outputs of the hash kernels in emulated memory, with what must not matter around them, and the check of
 everything that a kernel may and may not have written. Used for CUDA, NVRTC and Triton alike."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -96,7 +97,7 @@ def keyed(key: Array, data: bytes | Array, size: int) -> bytes:
 def clamped(bounds: Array, num_rows: int) -> list[tuple[int, int]]:
     """Spans as a device reads cu_seqlens: bounds cut to [0, num_rows], a falling pair is empty."""
     cut = [min(max(int(b), 0), num_rows) for b in bounds]
-    return [(a, max(a, b)) for a, b in zip(cut, cut[1:], strict=False)]
+    return [(a, max(a, b)) for a, b in itertools.pairwise(cut)]
 
 
 def map_key(memory: Memory, rng: np.random.Generator, offset: int = 0) -> tuple[Array, int]:

@@ -97,11 +97,8 @@ def _pack(compiled: Compiled, args: Sequence[int | bytes]) -> "np.ndarray[tuple[
         raise PTXError(f"args: {len(args)} for the {len(kernel.params)} parameters of {kernel.name}")
     packed = bytearray(-(-kernel.param_bytes // 16) * 16)
     for (name, (offset, size)), value in zip(kernel.params.items(), args, strict=True):
-        data = (
-            bytes(value)
-            if isinstance(value, (bytes, bytearray))
-            else int(value % 2 ** (8 * size)).to_bytes(size, "little")
-        )
+        if isinstance(value, int):
+            value = (value % 2 ** (8 * size)).to_bytes(size, "little")
         if len(value) != size:
             raise PTXError(f"args: {len(value)} bytes for {name}, which has {size}")
         packed[offset : offset + size] = value

@@ -32,9 +32,17 @@ def ptx(arch: int, folder: Path, csrc: Path = CSRC) -> Path:
 def launchers(folder: Path, csrc: Path = CSRC) -> Path:
     """A shared library with the C functions of launchers.cpp and `fake_cudart_on_launch`."""
     out = folder / "launchers.so"
+    sources = [csrc / "fingerprint.cu", HERE / "launchers.cpp", HERE / "fake_cudart.cpp"]
+    target = ["-cudart", "none", "-gencode", "arch=compute_80,code=compute_80"]  # no machine code: it is not run
     _run(
-        [find() or "nvcc", "-shared", "-std=c++17", "-cudart", "none", "-gencode", "arch=compute_80,code=compute_80"]
-        + ["-Xcompiler", "-fPIC,-w", "-I", csrc, csrc / "fingerprint.cu", HERE / "launchers.cpp"]
-        + [HERE / "fake_cudart.cpp", "-o", out]
+        [find() or "nvcc", "-shared", "-std=c++17", *target, "-Xcompiler", "-fPIC,-w", "-I", csrc, *sources, "-o", out]
     )
+    return out
+
+
+def one_compression(arch: int, folder: Path, csrc: Path = CSRC) -> Path:
+    """PTX of one_compression.cu, from which the instructions of one compression are counted."""
+    out = folder / f"one_compression_sm_{arch}.ptx"
+    command = [find() or "nvcc", "-ptx", "-std=c++17", "-O3", f"-arch=sm_{arch}", "-I", csrc]
+    _run([*command, HERE / "one_compression.cu", "-o", out])
     return out
