@@ -7,11 +7,13 @@ exception or a pickle.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -61,7 +63,7 @@ class Secret:
     file's bytes, less one trailing LF or CRLF). `Secret.random()` serves one process and its keys stay private to it.
     """
 
-    __slots__ = ("_device_keys", "_master", "is_random", "key_id")
+    __slots__ = ("__weakref__", "_device_keys", "_master", "is_random", "key_id")
 
     def __init__(self, value: bytes) -> None:
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -72,10 +74,11 @@ class Secret:
                 f"value has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes one)"
             )
         self._master = blake3(value, derive_key_context=CONTEXT + "secret").digest()
-        self._device_keys: dict[Any, tuple[torch.Tensor, torch.cuda.Event | None]] = {}
+        self._device_keys: dict[Any, Any] = {}
         self.is_random = False
         self.key_id: str = self.derive("key id")[:8].hex()
         """16 hex digits, public, to tell two secrets apart."""
+        _living[next(_serial)] = self
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Secret:
@@ -137,21 +140,12 @@ class Secret:
     def _device_key(self, label: str, dtype: Any, hidden: int, digest_size: int, device: Any) -> torch.Tensor:
         import torch
 
+        from gpukey.device_keys import device_key
+
         place = torch.device("cpu" if device is None else device)
         if place.type == "cuda" and cast("int | None", place.index) is None:
             place = torch.device("cuda", torch.cuda.current_device())
-        slot = (label, str(dtype), hidden, digest_size, place)
-        made = self._device_keys.get(slot)
-        if made is None:
-            key = torch.frombuffer(bytearray(self.host_key(label, str(dtype), hidden, digest_size)), dtype=torch.uint8)
-            made = self._device_keys.setdefault(slot, _upload(key, place))
-        key, copied = made
-        if copied is not None and not torch.cuda.is_current_stream_capturing():
-            if copied.query():  # type: ignore[no-untyped-call]
-                self._device_keys[slot] = (key, None)
-            else:
-                torch.cuda.current_stream(place).wait_event(copied)
-        return key
+        return device_key(self, label, dtype, hidden, digest_size, place)
 
     def __repr__(self) -> str:
         return f"Secret(key_id={self.key_id!r})"
@@ -166,24 +160,6 @@ class Secret:
         raise TypeError("a Secret is not pickled or copied; hand its source (GPUKEY_SECRET_FILE) to the other process")
 
 
-def _upload(key: torch.Tensor, place: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """The key on `place`, and the event after which any stream may read it. The host never waits, not even the first
-    time."""
-    import torch
-
-    if place.type != "cuda":
-        return key.to(place), None
-    with torch.cuda.device(place):
-        if torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                "the key is not on the device yet and a graph is being captured; call once before the capture"
-            )
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        key = key.pin_memory().to(place, non_blocking=True)
-        copied.record()
-    return key, copied
-
-
 def _environment_bytes(value: str) -> bytes:
     """What the environment held: undecodable bytes arrive as surrogates, and leave as the bytes that they were."""
     with contextlib.suppress(UnicodeEncodeError):
@@ -194,6 +170,18 @@ def _environment_bytes(value: str) -> bytes:
 
 def _without_newline(value: bytes) -> bytes:
     return value[:-2] if value.endswith(b"\r\n") else value.removesuffix(b"\n")
+
+
+_serial = itertools.count()
+_living: weakref.WeakValueDictionary[int, Secret] = weakref.WeakValueDictionary()
+
+
+def find(key_id: str) -> Secret:
+    """A living Secret with this key id, for code that can only carry a string; KeyError when there is none."""
+    for secret in list(_living.values()):
+        if secret.key_id == key_id:
+            return secret
+    raise KeyError(f"no living Secret has key id {key_id}")
 
 
 _default: Secret | None = None

@@ -1,0 +1,101 @@
+"""Keys of a Secret as tensors where the rows live, kept for the next call, safe on every stream and in compiled
+code."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from gpukey import streams
+from gpukey.secret import Secret, default_secret, find
+
+_lock = threading.Lock()
+
+
+class DeviceKey:
+    """A key on a CUDA device; `on_current_stream()` orders the current stream after the copy that brought it there.
+
+    The copy runs on a stream of its own, which nothing holds up, so it is over within microseconds and no caller waits
+    for it.
+    """
+
+    def __init__(self, host: torch.Tensor, device: torch.device) -> None:
+        self._device = device
+        with torch.cuda.device(device):
+            if streams.capturing():
+                raise RuntimeError(
+                    "the key for these rows is not on the device yet, and its copy must not be captured; "
+                    "run the step once before the capture, or call secret.row_key and secret.span_key for the device"
+                )
+            copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(copies):
+                self._tensor = host.pin_memory().to(device, non_blocking=True)
+                self._copied = copies.record_event()
+        self._ordered: set[int] = {copies.cuda_stream}
+
+    def on_current_stream(self) -> torch.Tensor:
+        """uint8 [32]."""
+        stream = torch.cuda.current_stream(self._device)
+        if stream.cuda_stream not in self._ordered:
+            # A capture cannot wait for an event from outside; it begins with a synchronisation of the device, after
+            # the copy.
+            with torch.cuda.device(self._device):
+                if not streams.capturing():
+                    stream.wait_event(self._copied)
+                    self._ordered.add(stream.cuda_stream)
+            self._tensor.record_stream(stream)
+        return self._tensor
+
+
+def device_key(
+    secret: Secret, label: str, dtype: torch.dtype | str, hidden: int, digest_size: int, device: torch.device
+) -> torch.Tensor:
+    """Kr (label "row") or Ks ("span") as uint8 [32] on `device`, which has an index unless it is the CPU."""
+    slot = (label, dtype, hidden, digest_size, device)
+    key = secret._device_keys.get(slot)
+    if key is None:
+        with _lock:
+            key = secret._device_keys.get(slot) or _make(secret, *slot)
+            secret._device_keys[slot] = key
+    return key.on_current_stream() if isinstance(key, DeviceKey) else key
+
+
+def _make(
+    secret: Secret, label: str, dtype: torch.dtype | str, hidden: int, digest_size: int, device: torch.device
+) -> torch.Tensor | DeviceKey:
+    value = secret.host_key(label, str(dtype), hidden, digest_size)
+    # Whatever mode the caller is in (fake tensors, inference), what is kept is an ordinary tensor.
+    with _disable_current_modes(), torch.inference_mode(False):
+        host = torch.tensor(list(value), dtype=torch.uint8, device="cpu")
+        if device.type == "cpu":
+            return host
+        return DeviceKey(host, device) if device.type == "cuda" else host.to(device)
+
+
+# --- compiled code ----------------------------------------------------------------------------------------------------
+
+
+class _Constants:
+    """Keys that compiled code reads, each an attribute: Dynamo guards it, and makes it an input of its graph."""
+
+
+CONSTANTS = _Constants()
+
+
+# Dynamo cannot trace a Secret, but it can guard its public key id. What it calls here runs once, while it traces.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def constant_name(
+    key_id: str, label: str, dtype: torch.dtype, hidden: int, digest_size: int, device: torch.device
+) -> str:
+    """The attribute of CONSTANTS that holds this key of the living Secret with this key id."""
+    name = f"{label}_{dtype}_{hidden}_{digest_size}_{device}_{key_id}".replace(".", "_").replace(":", "_")
+    setattr(CONSTANTS, name, device_key(find(key_id), label, dtype, hidden, digest_size, device))
+    return name
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def default_key_id() -> str:
+    """The key id of this process' default secret."""
+    return default_secret().key_id
