@@ -9,8 +9,8 @@ install)
   python3 -m venv "$env"
   "$env/bin/python" -m pip install --quiet torch==2.13.0
   "$env/bin/python" -m pip install --quiet triton==3.8.0 'transformers==5.19.*' numpy blake3 pytest hypothesis apache-tvm-ffi==0.1.11 aiohttp compressed-tensors \
-    dill gguf ipython loguru msgspec openai orjson partial-json-parser pillow psutil pybase64 pydantic pyyaml pyzmq regex requests rich sentencepiece starlette tqdm
-  "$env/bin/python" -m pip install --quiet --no-deps sglang==0.5.23
+    dill gguf numba ipython loguru msgspec openai orjson partial-json-parser pillow psutil pybase64 pydantic pyyaml pyzmq regex requests rich sentencepiece starlette tqdm
+  "$env/bin/python" -m pip install --quiet --no-deps sglang==0.5.23 lmcache==0.5.6
   ;;
 test)
   GPUKEY_ENGINE=sglang PYTHONPATH=$PWD "$env/bin/python" -m pytest tests/integrations/sglang
