@@ -6,28 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ptx import Memory
-from ptx.layout import Output, Placed, RowsCase, clamped, keyed, map_key
-
-I32, I64 = np.iinfo(np.int32), np.iinfo(np.int64)
-
-
-def check_fold(launcher, num_rows: int, bounds: list[int], dtype: type, size: int, offset: int = 0) -> None:
-    memory, rng = Memory(), np.random.default_rng(num_rows)
-    placed = Placed(memory, rng, RowsCase(num_rows, size, size, offset=offset))
-    key, key_at = map_key(memory, rng)
-    cu_seqlens = np.array(bounds, dtype)
-    bounds_at = memory.map(cu_seqlens)
-    out = Output(memory, len(bounds) - 1, size, size, offset % 16)
-    launcher.fold(
-        memory, placed.address, num_rows, bounds_at, len(bounds) - 1, cu_seqlens.itemsize, key_at, out.address, size
-    )
-    spans = clamped(cu_seqlens, num_rows)
-    out.check([keyed(key, b"".join(r.tobytes() for r in placed.rows[a:b]), size) for a, b in spans])
+from ptx.hash_checks import HOSTILE, HOSTILE_64, SPANS, check_fold
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("size", [16, 32])
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 576, 1000, 4096, 5000])
+@pytest.mark.parametrize("length", SPANS)
 def test_one_span(launcher, length, size, dtype):
     check_fold(launcher, length, [0, length], dtype, size, offset=3 * (length % 2))
 
@@ -48,32 +32,6 @@ def test_a_span_far_longer_than_the_others(launcher):
     """The block is sized for the mean span; the long one loops."""
     for long in (4096, 20_000):
         check_fold(launcher, long + 50, [*range(51), long + 50], np.int64, 16)
-
-
-HOSTILE = [
-    [0, -1, 10],
-    [-5, 5, 10],
-    [0, 11, 10],
-    [0, 7, 3, 10],
-    [10, 0],
-    [10, 10, 10],
-    [3, 4],
-    [-1, -1],
-    [100, 200],
-    [0, 2**31 - 1, -(2**31)],
-    [-(2**31), 2**31 - 1],
-    [2**31 - 1, 2**31 - 1, 0, 10],
-]
-HOSTILE_64 = [
-    [0, 2**32, 10],
-    [2**32, 2**32 + 10],
-    [I64.min, I64.max],
-    [I64.max, I64.min],
-    [0, I64.max, 5, I64.min, 10],
-    [-(2**32), 10],
-    [2**60, 2**60 + 10],
-    [2**63 - 16, 5],
-]
 
 
 @pytest.mark.parametrize("bounds", HOSTILE, ids=str)
@@ -99,3 +57,11 @@ def test_random_bounds(launcher, dtype):
 def test_no_spans(launcher):
     launcher.fold(Memory(), 0, 0, 16, 0, 4, 16, 0, 16)
     assert launcher.launches == []
+
+
+def test_kernels_step_by_the_grid(launcher):
+    launcher.grid = 3
+    try:
+        check_fold(launcher, 200, [0, 3, 3, 70, 71, 75, 140, 200], np.int64, 16)
+    finally:
+        launcher.grid = None

@@ -7,60 +7,38 @@ import itertools
 import numpy as np
 import pytest
 from ptx import Memory, PTXError
-from ptx.layout import Output, Placed, RowsCase, check_rows, keyed, map_key
-
-CHUNK, BLOCK = 1024, 64
-WIDTHS = sorted(
-    {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 48, 60, 61, 62, 66, 67, 68, 69, 100, 896, 1792, 69_999, 70_000}
-    | {n * BLOCK + d for n in (1, 2, 3, 8, 15) for d in (-1, 0, 1)}
-    | {n * CHUNK + d for n in (1, 2, 3, 4, 5, 7, 8, 16, 32, 33, 64) for d in (-1, 0, 1)}
-)
-LONG = (256 * CHUNK - 1, 256 * CHUNK, 256 * CHUNK + 1, 257 * CHUNK, 512 * CHUNK + 1, 3 * 256 * CHUNK + 70)
-
-
-def cases(width: int) -> list[RowsCase]:
-    """Aligned, odd, strided, repeated and overlapping rows; few of a wide one."""
-    few = 1 if width > 20_000 else 3
-    many = 1 if width > 20_000 else 37 if width <= 4 * CHUNK else 5
-    aligned = -(-width // 16) * 16
-    return [
-        RowsCase(many, width, aligned),
-        RowsCase(few, width, aligned + 64, offset=16, digest_size=32, tight=False),
-        RowsCase(few, width, width, offset=1, tight=False),
-        RowsCase(2, width, width + 3, offset=2, digest_size=32),
-        RowsCase(few, width, width // 2, offset=3),
-        RowsCase(few, width, 0, offset=4 + width % 12, tight=False),
-    ]
+from ptx.hash_checks import BLOCK, CHUNK, LONG, WIDTHS, check_rows, row_cases
+from ptx.layout import Output, Placed, RowsCase, keyed, map_key
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_boundary(launcher, width):
-    for seed, case in enumerate(cases(width)):
-        check_rows(launcher.rows, case, seed=seed + 100 * width)
+    for seed, case in enumerate(row_cases(width)):
+        check_rows(launcher, case, seed=seed + 100 * width)
 
 
 @pytest.mark.parametrize("width", LONG)
 def test_rows_longer_than_a_block(launcher, width):
-    check_rows(launcher.rows, RowsCase(1, width, width, offset=width % 16), seed=width)
+    check_rows(launcher, RowsCase(1, width, width, offset=width % 16), seed=width)
 
 
 @pytest.mark.parametrize("offset", range(16))
 def test_every_alignment(launcher, offset):
     for width in (130, 2 * CHUNK + 65):
-        check_rows(launcher.rows, RowsCase(5, width, width + offset % 5, offset=offset), seed=offset)
+        check_rows(launcher, RowsCase(5, width, width + offset % 5, offset=offset), seed=offset)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 31, 32, 33, 127, 255, 256, 257, 600])
 def test_row_counts_around_a_warp_and_a_block(launcher, num_rows):
     for width in (6, BLOCK + 1, CHUNK + 2):
-        check_rows(launcher.rows, RowsCase(num_rows, width, width), seed=num_rows)
+        check_rows(launcher, RowsCase(num_rows, width, width), seed=num_rows)
 
 
 @pytest.mark.parametrize("stride", [2**31, 2**32 - 16, 2**32, 2**32 + 16, 2**33 + 7, 2**40 + 1])
 def test_strides_beyond_32_bits(launcher, stride):
     """A row lies stride * index away, which no 32-bit product holds; a read near the first row raises."""
     for width in (16, 130, CHUNK + 100):
-        check_rows(launcher.rows, RowsCase(5, width, stride), seed=width)
+        check_rows(launcher, RowsCase(5, width, stride), seed=width)
 
 
 def test_no_rows(launcher):
@@ -84,7 +62,7 @@ def test_the_fill_of_shared_memory_does_not_matter(launcher):
         launcher.fill = fill
         try:
             for width in (CHUNK + 1, 5 * CHUNK):
-                check_rows(launcher.rows, RowsCase(40, width, width), seed=fill)
+                check_rows(launcher, RowsCase(40, width, width), seed=fill)
         finally:
             launcher.fill = 0xA5
 
@@ -113,3 +91,13 @@ def test_a_digest_depends_on_its_row_alone(launcher):
         alone = Output(memory, 1, 16, 16)
         launcher.rows(memory, placed.address + i * 1100, 1, 1100, 1100, key_at, alone.address, 16)
         assert alone.row(0) == out.row(i)
+
+
+def test_kernels_step_by_the_grid(launcher):
+    """A grid ends at 2^31 - 1 blocks: with fewer blocks than work, each takes the next one's."""
+    launcher.grid = 2
+    try:
+        for case in (RowsCase(300, 70, 70), RowsCase(130, 1100, 1104), RowsCase(5, 257 * CHUNK, 0)):
+            check_rows(launcher, case, seed=case.width)
+    finally:
+        launcher.grid = None

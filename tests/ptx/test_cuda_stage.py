@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from ptx import Memory
-from ptx.layout import Output, Placed, RowsCase, keyed, map_key
+from ptx.hash_checks import CHUNK, check_stage
+from ptx.layout import RowsCase
 
-CHUNK = 1024
 WIDTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 66, 127, 128, 130, 1023, 1024, 1025, 1792, 2048, 2049, 5000, 16384, 70_000)
-
-
-def check_stage(launcher, case: RowsCase, staged_stride: int, staged_offset: int, seed: int) -> None:
-    memory, rng = Memory(), np.random.default_rng(seed)
-    placed = Placed(memory, rng, case)
-    key, key_at = map_key(memory, rng)
-    n, size = case.num_rows, case.digest_size
-    staged = Output(memory, n, case.width, staged_stride, staged_offset)
-    out = Output(memory, n, size, size)
-    launcher.stage(
-        memory, placed.address, n, case.width, case.stride, staged.address, staged_stride, key_at, out.address, size
-    )
-    staged.check([row.tobytes() for row in placed.rows])
-    out.check([keyed(key, row, size) for row in placed.rows])
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -54,3 +39,11 @@ def test_a_row_longer_than_a_block(launcher):
 def test_no_rows(launcher):
     launcher.stage(Memory(), 0, 0, 64, 64, 0, 64, 16, 0, 16)
     assert launcher.launches == []
+
+
+def test_kernels_step_by_the_grid(launcher):
+    launcher.grid = 1
+    try:
+        check_stage(launcher, RowsCase(300, 70, 70), 80, 0, 1)
+    finally:
+        launcher.grid = None

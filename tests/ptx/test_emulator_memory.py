@@ -35,13 +35,17 @@ def copy(body: str, step: int, threads: int = 8, source: np.ndarray = DATA, size
     return out
 
 
-@pytest.mark.parametrize(("type", "register", "size"), [("u8", "h", 1), ("u16", "h", 2), ("b32", "r", 4), ("b64", "l", 8)])
+@pytest.mark.parametrize(
+    ("type", "register", "size"), [("u8", "h", 1), ("u16", "h", 2), ("b32", "r", 4), ("b64", "l", 8)]
+)
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("qualifiers", ["", ".nc", ".L1::no_allocate", ".volatile"])
 def test_widths_and_vectors(type, register, size, count, qualifiers):
     names = ", ".join(f"%{register}{i + 8 if register != 'h' else i}" for i in range(count))
     names, vector = (f"{{{names}}}", f".v{count}") if count > 1 else (names, "")
-    load = f"ld.volatile.global{vector}.{type}" if qualifiers == ".volatile" else f"ld.global{qualifiers}{vector}.{type}"
+    load = (
+        f"ld.volatile.global{vector}.{type}" if qualifiers == ".volatile" else f"ld.global{qualifiers}{vector}.{type}"
+    )
     step = size * count
     out = copy(f"{load} {names}, [%l4+{step}]; st.global{vector}.{type} [%l5], {names};", step)
     assert (out[: 8 * step] == DATA[step : 9 * step]).all()
@@ -154,7 +158,10 @@ def test_shared_memory_through_generic_addresses():
 
 def test_faults_in_shared_memory():
     for fault, message in (
-        (SHARED.replace("[%r6]", "[%r6+4]"), r"load of 4 bytes: outside the 128 bytes of shared memory.*block \(0, 0, 0\)"),
+        (
+            SHARED.replace("[%r6]", "[%r6+4]"),
+            r"load of 4 bytes: outside the 128 bytes of shared memory.*block \(0, 0, 0\)",
+        ),
         (SHARED.replace("[%r4]", "[%r4+2]"), "no multiple of 4"),
         (SHARED.replace("st.shared.u32 [%r4]", "st.shared.u32 [%r2]"), "lanes store different values"),
         (SHARED.replace("[%r6]", "[%r6+-256]"), "outside the 128 bytes of shared memory"),
@@ -185,8 +192,11 @@ def test_constants_and_struct_parameters():
 
 
 def test_inline_assembly_has_its_own_names():
-    body = COPY + """mov.u32 %r4, 1; { .reg .b32 t; .reg .pred %p1; mov.u32 t, 5; add.u32 %r4, %r4, t; }
+    body = (
+        COPY
+        + """mov.u32 %r4, 1; { .reg .b32 t; .reg .pred %p1; mov.u32 t, 5; add.u32 %r4, %r4, t; }
       { .reg .b32 t; mov.u32 t, 6; add.u32 %r4, %r4, t; } st.global.u32 [%l5], %r4;"""
+    )
     assert copy(body, 4, 1)[:4].view(np.uint32)[0] == 12
 
 

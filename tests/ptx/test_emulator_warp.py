@@ -11,7 +11,9 @@ LANES = np.arange(64, dtype=np.uint32)
 
 
 def test_a_loop_with_a_count_of_each_lanes_own():
-    body = """L: setp.ge.u32 %p1, %r1, %a; @%p1 bra DONE; add.u32 %r1, %r1, 1; mad.lo.u32 %d, %d, 3, %r1; bra L; DONE: """
+    body = (
+        """L: setp.ge.u32 %p1, %r1, %a; @%p1 bra DONE; add.u32 %r1, %r1, 1; mad.lo.u32 %d, %d, 3, %r1; bra L; DONE: """
+    )
     got, _, stats = run("mov.u32 %r1, 0;" + body, LANES)
 
     def want(n):
@@ -66,7 +68,9 @@ def test_lanes_that_leave_early():
     memory, out = Memory(), np.full(64, 9, np.uint32)
     x = memory.map(LANES)
     d = memory.map(out, access="rw")
-    Module(source).launch("snippet", 1, 64, [x, x, x, d, memory.map(np.zeros(64, np.uint32), access="w")], buffers=memory)
+    Module(source).launch(
+        "snippet", 1, 64, [x, x, x, d, memory.map(np.zeros(64, np.uint32), access="w")], buffers=memory
+    )
     assert out.tolist() == [1 if a <= 40 else 9 for a in LANES]
 
 

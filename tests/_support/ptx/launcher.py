@@ -27,6 +27,8 @@ class Launcher:
         self.module = module
         self.max_blocks: int | None = None  # this and fill: see Module.launch
         self.fill = 0xA5
+        self.grid: int | None = None  # run this many blocks instead of the plan's
+        self.library = library
         self._library = ctypes.CDLL(str(library))
         self._callback = _ON_LAUNCH(self._on_launch)
         self._library.rows.argtypes = [P, I64, I64, I64, P, P, I32]
@@ -38,9 +40,10 @@ class Launcher:
         try:
             sizes = [size for _, size in self.module.compiled(name).kernel.params.values()]
             values = [ctypes.string_at(args[i], size) for i, size in enumerate(sizes)]
-            self.launches.append((name, tuple(grid[:3]), tuple(block[:3])))
+            blocks = (self.grid, 1, 1) if self.grid else tuple(grid[:3])
+            self.launches.append((name, blocks, tuple(block[:3])))
             self.stats += self.module.launch(
-                name, grid[:3], block[:3], values, shared, self._memory, max_blocks=self.max_blocks, fill=self.fill
+                name, blocks, block[:3], values, shared, self._memory, max_blocks=self.max_blocks, fill=self.fill
             )
         except Exception as error:  # cannot cross the C frames: raised again in _call
             self._error = error

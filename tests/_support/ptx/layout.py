@@ -1,8 +1,6 @@
-"""Inputs and outputs of the hash kernels in emulated memory, with what must not matter around them, and the check of
-everything that a kernel may and may not have written. Used for CUDA, NVRTC and Triton alike."""
+"""Inputs and outputs of the hash kernels in emulated memory, with what must not matter around them."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import blake3
@@ -103,17 +101,3 @@ def clamped(bounds: Array, num_rows: int) -> list[tuple[int, int]]:
 def map_key(memory: Memory, rng: np.random.Generator, offset: int = 0) -> tuple[Array, int]:
     key = rng.integers(0, 256, 32, np.uint8)
     return key, memory.map(key, offset=offset)
-
-
-RowsCall = Callable[[Memory, int, int, int, int, int, int, int], object]
-"""(memory, data, num_rows, width, stride, key, digests, digest size): what hashes the rows."""
-
-
-def check_rows(call: RowsCall, case: RowsCase, seed: int) -> None:
-    """Hash the rows of a case and compare every byte."""
-    rng, memory = np.random.default_rng(seed), Memory()
-    placed = Placed(memory, rng, case)
-    key, key_at = map_key(memory, rng, seed % 16)
-    out = Output(memory, case.num_rows, case.digest_size, case.digest_size, seed // 16 % 16)
-    call(memory, placed.address, case.num_rows, case.width, case.stride, key_at, out.address, case.digest_size)
-    out.check([keyed(key, row, case.digest_size) for row in placed.rows])
