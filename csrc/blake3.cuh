@@ -5,6 +5,7 @@
 
 #if defined(__CUDACC_RTC__)
 typedef unsigned char uint8_t;
+typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
@@ -22,7 +23,6 @@ namespace gpukey {
 
 constexpr int kBlockBytes = 64;
 constexpr int kChunkBytes = 1024;
-constexpr int kChunkBlocks = kChunkBytes / kBlockBytes;
 
 // Flags of a compression.
 constexpr uint32_t kChunkStart = 1, kChunkEnd = 2, kParent = 4, kRoot = 8, kKeyedHash = 16;

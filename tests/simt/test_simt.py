@@ -100,9 +100,15 @@ def expect(done: subprocess.CompletedProcess[str], cases: list[Case]) -> None:
 
 @pytest.mark.parametrize(("order", "fill"), ORDERS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_byte_in_every_order(builder, tmp_path, operation, order, fill) -> None:
+def test_every_byte_in_every_order_under_asan(builder, tmp_path, operation, order, fill) -> None:
     cases = OPERATIONS[operation]()
     expect(run_cases(builder.program("asan"), tmp_path, cases, order, fill), cases)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_byte_under_ubsan(builder, tmp_path, operation) -> None:
+    cases = OPERATIONS[operation]()
+    expect(run_cases(builder.program("ubsan"), tmp_path, cases), cases)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -160,7 +166,7 @@ PLANTS = {
         Case(1, 1200 * 1024, 1), "SIMT RACE write after read",
     ),
     "wrong alignment": (
-        "asan", "plan.h", "% 16 == 0;", "% 4 == 0;", Case(4, 64, 64, at=4), "misaligned address",
+        "ubsan", "plan.h", "% 16 == 0;", "% 4 == 0;", Case(4, 64, 64, at=4), "misaligned address",
     ),
 }  # fmt: skip
 
