@@ -9,10 +9,15 @@ INT = r"[us](?:16|32|64)"
 BITS = r"b(?:16|32|64)"
 
 
+def _unsigned(type: str) -> str:
+    """Where the sign changes no bit of the result."""
+    return "u" + type[1:]
+
+
 @instruction(rf"(?P<op>add|sub)\.(?P<type>{INT})")
 def add(e: Emitter, op: str, type: str) -> None:
     d, a, b = e.args(3)
-    e.result(d, f"{e.number(a, type)} {'+' if op == 'add' else '-'} {e.number(b, type)}", type)
+    e.result(d, f"{e.value(a, type)} {'+' if op == 'add' else '-'} {e.value(b, type)}", _unsigned(type))
 
 
 @instruction(r"(?P<op>add|sub)(?P<cc>\.cc)\.(?P<type>[us](?:32|64))")
@@ -35,6 +40,8 @@ def add_carry(e: Emitter, op: str, cc: str | None, type: str) -> None:
 @instruction(rf"(?P<op>mul|mad)\.(?P<part>lo|hi|wide)\.(?P<type>{INT})")
 def multiply(e: Emitter, op: str, part: str, type: str) -> None:
     d, a, b, *c = e.args(3 if op == "mul" else 4)
+    if part == "lo":
+        type = _unsigned(type)
     x, y = e.number(a, type), e.number(b, type)
     out = type
     if part == "lo":

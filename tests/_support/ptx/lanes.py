@@ -52,13 +52,17 @@ class Lanes:
     def window(self, space: str) -> Any:
         return np.uint64(WINDOWS[space])
 
+    def _spread(self, value: Any) -> Array:
+        """An element for each running lane."""
+        return np.full(self.count, value) if value.ndim == 0 else value
+
     # --- memory
 
     def load(self, at: int, space: str, address: Any, size: int, count: int, guard: Any) -> Sequence[Any]:
         chosen = self._chosen(guard)
         if len(chosen) == 0:
             return [np.zeros(self.count, f"u{size}") for _ in range(count)]
-        addresses = np.broadcast_to(address, self.count)[chosen]
+        addresses = self._spread(address)[chosen]
         if space == "generic":
             values = self._load_generic(at, addresses, size, count, chosen)
         else:
@@ -86,8 +90,8 @@ class Lanes:
         chosen = self._chosen(guard)
         if len(chosen) == 0:
             return
-        addresses = np.broadcast_to(address, self.count)[chosen]
-        data = [np.broadcast_to(v, self.count)[chosen] for v in values]
+        addresses = self._spread(address)[chosen]
+        data = [self._spread(v)[chosen] for v in values]
         if space != "generic":
             self._store(at, self.batch.spaces[space], addresses, data, chosen)
             return
@@ -121,7 +125,7 @@ class Lanes:
         raise self.error(at, f"{what}, address {int(addresses[one]):#x}", int(chosen[one]))
 
     def _chosen(self, guard: Any) -> Array:
-        return np.arange(self.count) if guard is None else np.flatnonzero(np.broadcast_to(guard, self.count))
+        return np.arange(self.count) if guard is None else np.flatnonzero(self._spread(guard))
 
     # --- other lanes of the warp
 
@@ -135,7 +139,7 @@ class Lanes:
     def check_members(self, at: int, mask: Any, guard: Any) -> Array:
         """Every lane is in its own mask, and every lane of the mask that has not left is here with the same mask."""
         chosen = self._chosen(guard)
-        masks = np.broadcast_to(mask, self.count)[chosen]
+        masks = self._spread(mask)[chosen]
         lane = self.index[chosen]
         warp = lane // 32
         outside = (masks >> (lane % 32).astype(np.uint32) & np.uint32(1)) == 0
@@ -164,7 +168,7 @@ class Lanes:
 
     def shuffle(self, at: int, mode: str, a: Any, b: Any, clamp: Any, mask: Any, guard: Any) -> tuple[Any, Any]:
         chosen = self.check_members(at, mask, guard)
-        value, offset, bounds = (np.broadcast_to(v, self.count)[chosen] for v in (a, b, clamp))
+        value, offset, bounds = (self._spread(v)[chosen] for v in (a, b, clamp))
         place = self.index[chosen]
         lane, offset, bounds = place % 32, offset.astype(np.int64) & 31, bounds.astype(np.int64)
         segment = bounds >> 8 & 31
@@ -188,7 +192,7 @@ class Lanes:
 
     def vote(self, at: int, mode: str, predicate: Any, mask: Any, guard: Any) -> Any:
         chosen = self.check_members(at, mask, guard)
-        wants = chosen[np.broadcast_to(predicate, self.count)[chosen]]
+        wants = chosen[self._spread(predicate)[chosen]]
         ballot = self._bits(wants)[self.index // 32] & mask
         expected = self._bits(chosen)[self.index // 32] & mask
         answers = {"ballot": ballot, "any": ballot != 0, "all": ballot == expected}

@@ -97,7 +97,7 @@ class Batch:
                 continue
             self.lanes.select(index)
             count = executed.setdefault(block, [0, 0])
-            count[0] += self.size // 32 if index is None else len(np.unique(index // 32))
+            count[0] += self.size // 32 if index is None else 1 + int(np.count_nonzero(np.diff(index // 32)))
             count[1] += self.lanes.count
             together = self._step(block, index)
         for block, (warps, threads) in executed.items():
