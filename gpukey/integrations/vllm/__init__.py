@@ -58,8 +58,8 @@ def uninstall() -> bool:
 def envelope(embeds: torch.Tensor, *, secret: Secret | None = None) -> dict[str, bytes]:
     """`extra_args` for SamplingParams: the fingerprints of `embeds` [num_rows, hidden], made where it lies, sealed for the engine core.
 
-    The tensor must be the one that goes to vLLM as `prompt_embeds`, with its dtype. ValueError without a configured secret where the engine core is
-    another process: it could not open the envelope.
+    The tensor must be the one that goes to vLLM as `prompt_embeds`, with its dtype. An encode worker packs the same with `gpukey.pack`. ValueError
+    without a configured secret: the engine core could not open the envelope.
     """
     from gpukey.integrations.vllm.prompt_embeds import seal
 

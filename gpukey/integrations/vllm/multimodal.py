@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-import gpukey.ops  # noqa: F401  registers torch.ops.gpukey
+from gpukey.fingerprint import fingerprint_rows
 from gpukey.integrations.patches import Hook
-from gpukey.secret import default_secret
 
 DIGEST_SIZE = 32
 ROW_BYTES = 1024
@@ -24,9 +23,8 @@ def describe(tensor: torch.Tensor) -> dict[str, object]:
     if tensor.numel() == 0:
         fingerprints = b""
     else:
-        rows = tensor.reshape(-1, hidden)
-        key = default_secret().row_key(rows.dtype, hidden, digest_size=DIGEST_SIZE, device=rows.device)
-        fingerprints = torch.ops.gpukey.fingerprint_rows(rows, key, DIGEST_SIZE).cpu().numpy().tobytes()
+        rows = fingerprint_rows(tensor.detach().reshape(-1, hidden), digest_size=DIGEST_SIZE)
+        fingerprints = rows.cpu().numpy().tobytes()
     return {"dtype": str(tensor.dtype), "shape": tuple(tensor.shape), "rows": fingerprints}
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-import gpukey.ops  # noqa: F401  registers torch.ops.gpukey
+from gpukey.envelope import pack, unpack
+from gpukey.fingerprint import fingerprint_rows
 from gpukey.integrations.patches import Hook
 from gpukey.secret import Secret, default_secret, keyed_hash
 
@@ -73,39 +74,26 @@ def extra_keys(request: Any, start_token_idx: int, end_token_idx: int) -> list[t
 
 
 def seal(embeds: torch.Tensor, secret: Secret | None) -> dict[str, bytes]:
-    from gpukey.envelope import pack
-    from gpukey.fingerprint import fingerprint_rows
-
-    secret = default_secret() if secret is None else secret
-    if secret.is_random and _engine_core_is_elsewhere():
-        raise ValueError(
-            "secret is a random one of this process; the engine core runs in another and needs the same: set GPUKEY_SECRET_FILE "
-            "(`gpukey keygen` makes a secret)"
-        )
-    rows = fingerprint_rows(embeds, secret=secret, digest_size=DIGEST_SIZE)
+    """`extra_args` with the fingerprints of `embeds`; ValueError for a random secret, which the engine core cannot know."""
+    secret = (default_secret() if secret is None else secret).require_configured()
+    rows = fingerprint_rows(embeds, secret=secret, digest_size=DIGEST_SIZE).cpu()
     return {FIELD: pack(rows, secret=secret, dtype=embeds.dtype, hidden=embeds.shape[1])}
 
 
 def _read(request: Any) -> Rows:
-    secret, embeds = default_secret(), request.prompt_embeds
-    num_rows, hidden = embeds.shape
-    mask = request.prompt_is_token_ids
-    if mask is not None and len(mask) != num_rows:
-        raise ValueError(f"prompt_is_token_ids has {len(mask)} positions; prompt_embeds has {num_rows} rows")
+    secret, embeds, mask = default_secret(), request.prompt_embeds, request.prompt_is_token_ids
+    if mask is not None and len(mask) != len(embeds):
+        raise ValueError(f"prompt_is_token_ids has {len(mask)} positions; prompt_embeds has {len(embeds)} rows")
+    if not _engine_core_is_elsewhere():
+        # The tensor is the caller's own here: key and run what stands in it now, whatever is written to it later.
+        embeds = request.prompt_embeds = embeds.detach().clone(memory_format=torch.contiguous_format)
+        mask = request.prompt_is_token_ids = None if mask is None else list(mask)
     sealed = _sealed(request)
-    if sealed is not None:
-        fingerprints = _open(sealed, secret, embeds)
+    if sealed is None:
+        fingerprints = fingerprint_rows(embeds, secret=secret, digest_size=DIGEST_SIZE).numpy().tobytes()
     else:
-        key = secret.row_key(embeds.dtype, hidden, digest_size=DIGEST_SIZE)
-        if _engine_core_is_elsewhere():
-            digests = torch.ops.gpukey.fingerprint_rows(embeds, key, DIGEST_SIZE)
-        else:
-            # The tensor is the caller's own here: hash and run what stands in it now, whatever the caller writes later.
-            staged = torch.empty_like(embeds, memory_format=torch.contiguous_format)
-            digests = torch.ops.gpukey.stage_rows(embeds, staged, key, DIGEST_SIZE)
-            request.prompt_embeds = staged
-        fingerprints = digests.numpy().tobytes()
-    return Rows(fingerprints, secret.host_key("span", str(embeds.dtype), hidden, DIGEST_SIZE), mask)
+        fingerprints = _open(sealed, secret, embeds)
+    return Rows(fingerprints, secret.host_key("span", str(embeds.dtype), embeds.shape[1], DIGEST_SIZE), mask)
 
 
 def _sealed(request: Any) -> bytes | None:
@@ -115,7 +103,14 @@ def _sealed(request: Any) -> bytes | None:
 
 
 def _open(sealed: bytes, secret: Secret, embeds: torch.Tensor) -> bytes:
-    raise NotImplementedError
+    """The fingerprints of an envelope for just these rows; ValueError, which ends the request, for any other."""
+    opened = unpack(sealed, secret=secret, dtype=embeds.dtype, hidden=embeds.shape[1])
+    if opened.rows.shape != (len(embeds), DIGEST_SIZE):
+        raise ValueError(
+            f"extra_args[{FIELD!r}] holds {len(opened.rows)} fingerprints of {opened.digest_size} bytes; "
+            f"{len(embeds)} of {DIGEST_SIZE} are needed for prompt_embeds"
+        )
+    return opened.rows.tobytes()
 
 
 def _engine_core_is_elsewhere() -> bool:
