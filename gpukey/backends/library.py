@@ -19,7 +19,7 @@ def load(half: str) -> tuple[ctypes.CDLL | None, str | None]:
     if not path.exists():
         return None, _build_reason(half)
     try:
-        torch.ops.load_library(str(path))
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
         return ctypes.CDLL(str(path)), None
     except (OSError, RuntimeError) as error:
         return None, f"{path.name} does not load with torch {torch.__version__}: {' '.join(str(error).split())}"
