@@ -36,9 +36,7 @@ def build_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Calla
 @pytest.fixture(scope="session")
 def need_nvcc() -> None:
     if nvcc.find() is None:
-        if os.environ.get("GPUKEY_BUILD") == "require" and os.environ.get("GPUKEY_CUDA") != "0":
-            pytest.fail("GPUKEY_BUILD=require, and there is no nvcc; set CUDA_HOME")
-        pytest.skip("needs nvcc; set CUDA_HOME")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs nvcc; set CUDA_HOME")
 
 
 @pytest.fixture(scope="session")
