@@ -4,6 +4,8 @@ code."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -82,10 +84,18 @@ class _Constants:
 
 
 CONSTANTS = _Constants()
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-# Dynamo cannot trace a Secret, but it can guard its public key id. What it calls here runs once, while it traces.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _constant(function: F) -> F:
+    """Called while Dynamo traces, once. As torch.compiler.assume_constant_result, which would import Dynamo, and Triton
+    with it."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+# Dynamo cannot trace a Secret, but it can guard its public key id.
+@_constant
 def constant_name(
     key_id: str, label: str, dtype: torch.dtype, hidden: int, digest_size: int, device: torch.device
 ) -> str:
@@ -95,7 +105,7 @@ def constant_name(
     return name
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@_constant
 def default_key_id() -> str:
     """The key id of this process' default secret."""
     return default_secret().key_id
