@@ -1,0 +1,74 @@
+"""Leaves and inner nodes of the tree: the CV of a chunk in each lane, and the merging of neighbouring lanes."""
+
+import triton
+import triton.language as tl
+
+from .blake3 import BLOCK_BYTES, block_flags, compress, num_blocks, parent
+from .blocks import load_aligned, load_bytes, load_shifted, next_block, piece_pointers, round_down
+from .words import choose, pick, splat
+
+
+@triton.jit
+def hash_chunk(
+    key, source, staged, chunk, length, left, most, least, root,
+    LANES: tl.constexpr, ALIGNED: tl.constexpr, STAGE: tl.constexpr,
+):  # fmt: skip
+    """CV of the chunk in each lane.
+
+    source, staged  [LANES] pointers to the chunk's bytes; ALIGNED: they and all lengths are multiples of 16
+    chunk           [LANES] index of the chunk in its input
+    length, left    [LANES] int32 bytes in the chunk, and in its input from there on (2048 stands for more)
+    most, least     bytes of the longest chunk and of the shortest, scalars
+    root            the chunk is the whole input, scalar
+    """
+    if ALIGNED:
+        pieces = piece_pointers(source)
+        back = 0
+    else:
+        floor, back = round_down(source)
+        pieces = piece_pointers(floor)
+    staged_pieces = piece_pointers(staged)
+    blocks = num_blocks(length)
+    cv = splat(key, LANES)
+    for block in range(num_blocks(most)):
+        active = block < blocks
+        # A lane whose chunk is over takes its last block again, and drops the result.
+        start = tl.minimum(block, blocks - 1) * BLOCK_BYTES
+        if ALIGNED:
+            if (block < least // BLOCK_BYTES) | ((least % BLOCK_BYTES == 0) & (least > 0)):
+                m = load_aligned(pieces, staged_pieces, length - start, LANES, False, STAGE)
+            else:
+                m = load_aligned(pieces, staged_pieces, length - start, LANES, True, STAGE)
+        elif STAGE:
+            m = load_bytes(source + start, staged + start, length - start, LANES, True)
+        else:
+            # The pieces around a block reach beyond it: at the ends of the row, beyond the row.
+            inside = ((chunk > 0) | (block > 0)) & (left - start >= BLOCK_BYTES + 16)
+            if tl.max((active & (inside == 0)).to(tl.int32), 0) == 0:
+                m = load_shifted(pieces, back, active & inside, LANES)
+            else:
+                m = load_bytes(source + start, source + start, length - start, LANES, False)
+        size = tl.minimum(length - start, BLOCK_BYTES).to(tl.uint32)
+        new = compress(cv, m, chunk.to(tl.uint32), size, block_flags(block, blocks, root))
+        cv = choose(active, new, cv)
+        pieces = next_block(pieces, block + 1 < blocks)
+        staged_pieces = next_block(staged_pieces, block + 1 < blocks)
+    return cv
+
+
+@triton.jit
+def merge_nodes(key, cv, count, whole, LANES: tl.constexpr, WIDTH: tl.constexpr):
+    """Groups of WIDTH lanes hold `count` nodes each, in order; the first lane of each then holds the root of its subtree.
+
+    `whole`: the nodes are a whole tree, so the last parent is its root.
+    """
+    lane = tl.arange(0, LANES)
+    place = lane % WIDTH
+    group = lane - place
+    while count > 1:
+        left = pick(cv, group + 2 * place % WIDTH)
+        right = pick(cv, group + (2 * place + 1) % WIDTH)
+        node = parent(splat(key, LANES), left, right, whole & (count == 2))
+        cv = choose(2 * place + 1 < count, node, left)
+        count = (count + 1) // 2
+    return cv
