@@ -189,10 +189,11 @@ __device__ __forceinline__ void hash_spans(const uint8_t* rows, int64_t num_rows
 
 // --- entry points; `one` is 1, and the compiler must not know. Suffix _aligned: all rows start at multiples of 16. ---
 
-#define GK_KERNEL extern "C" __global__ void __launch_bounds__(gpukey::kThreads)
+// `blocks`: how many full ones a multiprocessor holds; four would spill in the folds and at odd alignments.
+#define GK_KERNEL(blocks) extern "C" __global__ void __launch_bounds__(gpukey::kThreads, blocks)
 
 #define GK_ROWS_KERNEL(suffix, aligned)                                                                              \
-  GK_KERNEL gpukey_rows_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, int64_t width, int64_t stride,  \
+  GK_KERNEL((aligned) ? 4 : 3) gpukey_rows_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, int64_t width, int64_t stride,  \
                                  const uint8_t* __restrict__ key, uint8_t* __restrict__ digests, int digest_size,    \
                                  int rows_per_block, uint32_t one) {                                                 \
     hash_rows<aligned, false>({rows, stride, width, nullptr, 0}, num_rows, rows_per_block, key, digests, digest_size, \
@@ -200,7 +201,7 @@ __device__ __forceinline__ void hash_spans(const uint8_t* rows, int64_t num_rows
   }
 
 #define GK_STAGE_KERNEL(suffix, aligned)                                                                             \
-  GK_KERNEL gpukey_stage_##suffix(const uint8_t* rows, int64_t num_rows, int64_t width, int64_t stride,              \
+  GK_KERNEL((aligned) ? 4 : 3) gpukey_stage_##suffix(const uint8_t* rows, int64_t num_rows, int64_t width, int64_t stride,              \
                                   uint8_t* staged, int64_t staged_stride, const uint8_t* __restrict__ key,           \
                                   uint8_t* __restrict__ digests, int digest_size, int rows_per_block, uint32_t one) { \
     hash_rows<aligned, true>({rows, stride, width, staged, staged_stride}, num_rows, rows_per_block, key, digests,   \
@@ -208,7 +209,7 @@ __device__ __forceinline__ void hash_spans(const uint8_t* rows, int64_t num_rows
   }
 
 #define GK_FOLD_KERNEL(suffix, aligned)                                                                              \
-  GK_KERNEL gpukey_fold_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, const void* __restrict__ bounds, \
+  GK_KERNEL(3) gpukey_fold_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, const void* __restrict__ bounds, \
                                  int bytes_each, int64_t num_spans, const uint8_t* __restrict__ key,                 \
                                  uint8_t* __restrict__ digests, int digest_size, uint32_t one) {                     \
     hash_spans<aligned>(rows, num_rows, bounds, bytes_each, num_spans, key, digests, digest_size, {one});            \
