@@ -1,4 +1,4 @@
-"""From a request to its block keys: one root for each model, adapter and salt, then the chain over its tokens and rows."""
+"""A request's block keys: one root for each model, adapter and salt, then the chain over its tokens and rows."""
 
 from __future__ import annotations
 

@@ -6,11 +6,14 @@ gpukey::paged_attention(...) -> Tensor      writes this step's keys and values t
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from gpukey.engine import attention
 
-LIBRARY = torch.library.Library("gpukey", "FRAGMENT")
+library: Any = torch.library  # without types in some releases
+LIBRARY = library.Library("gpukey", "FRAGMENT")
 
 LIBRARY.define("replace_rows(Tensor(a!) embeds, Tensor rows, Tensor index) -> ()")
 LIBRARY.define(
@@ -37,5 +40,5 @@ for _device in ("CPU", "CUDA"):
     LIBRARY.impl("replace_rows", _replace_rows, _device)
 LIBRARY.impl("paged_attention", attention.paged_attention_cpu, "CPU")
 LIBRARY.impl("paged_attention", attention.paged_attention_cuda, "CUDA")
-torch.library.register_fake("gpukey::replace_rows", _replace_rows_fake, lib=LIBRARY)
-torch.library.register_fake("gpukey::paged_attention", _paged_attention_fake, lib=LIBRARY)
+library.register_fake("gpukey::replace_rows", _replace_rows_fake, lib=LIBRARY)
+library.register_fake("gpukey::paged_attention", _paged_attention_fake, lib=LIBRARY)

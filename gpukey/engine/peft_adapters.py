@@ -15,45 +15,57 @@ class PeftAdapters:
         self._model = model
         self._names: dict[str, str] = {}
         self._serial = itertools.count()
+        self._layers: list[Any] = []
         self._active: str | None = None
 
     def load(self, name: str, path: str, scale: float | None) -> None:
         """Load the adapter directory `path`; `scale` multiplies alpha / rank in every layer."""
+        from transformers.utils import logging
+
         check_adapter(path)
         inner = f"gpukey{next(self._serial)}"
-        self._model.load_adapter(path, adapter_name=inner)
+        verbosity = logging.get_verbosity()
+        # transformers reports the weights of earlier adapters as missing from this one's file, which they should be.
+        logging.set_verbosity_error()
+        try:
+            self._model.load_adapter(path, adapter_name=inner, local_files_only=True)
+        finally:
+            logging.set_verbosity(verbosity)
         self._model.eval()
-        self._active = inner
         self._names[name] = inner
-        if scale is not None:
-            layers = [module for module in self._model.modules() if inner in getattr(module, "scaling", {})]
-            if not layers:
-                self.delete(name)
-                raise ValueError(f"scale is {scale}; the adapter at {path!r} has no scaled layers")
-            for layer in layers:
+        self._refresh()
+        scaled = [layer for layer in self._layers if inner in getattr(layer, "scaling", {})]
+        if not scaled:
+            self.delete(name)
+            raise ValueError(f"path is {path!r}, which changes no layer of this model")
+        for layer in scaled:
+            if scale is not None:
                 layer.set_scale(inner, scale)
 
     def delete(self, name: str) -> None:
         """Remove an adapter's weights from the model."""
-        inner = self._names.pop(name)
-        if not self._names:
-            self.use(None)
-        self._model.delete_adapter(inner)
-        self._active = ""
+        self._model.delete_adapter(self._names.pop(name))
+        self._refresh()
 
     def use(self, name: str | None) -> None:
         """Make the next forward run with this adapter alone, or with none."""
-        if not self._names and name is None and self._active is None:
-            return
         inner = None if name is None else self._names[name]
         if inner == self._active:
             return
-        if inner is None:
-            self._model.disable_adapters()
-        else:
-            self._model.enable_adapters()
-            self._model.set_adapter(inner)
+        for layer in self._layers:
+            layer.enable_adapters(inner is not None)
+            if inner is not None:
+                layer.set_adapter(inner)
         self._active = inner
+
+    def _refresh(self) -> None:
+        """After a change of the modules: find peft's layers again, and leave them all off."""
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        self._layers = [module for module in self._model.modules() if isinstance(module, BaseTunerLayer)]
+        for layer in self._layers:
+            layer.enable_adapters(False)
+        self._active = None
 
 
 def check_adapter(path: str) -> None:
