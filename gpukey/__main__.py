@@ -1,0 +1,7 @@
+"""python -m gpukey."""
+
+import sys
+
+from gpukey.cli import main
+
+sys.exit(main())
