@@ -40,7 +40,7 @@ class Engine:
         self.keying = Keying(config, model, secret)
         self.scheduler = Scheduler(config, self._prepare)
         self.staging = Staging(
-            runner.hidden, runner.dtype, runner.device, self.keying.fingerprint if self.keying.keys_rows else None
+            runner.hidden, runner.dtype, runner.device, self.keying if self.keying.keys_rows else None
         )
         self.requests: dict[str, Request] = {}
         self._stats = EngineStats()

@@ -10,7 +10,8 @@ import torch
 from gpukey.engine.config import EngineConfig
 from gpukey.engine.request import Request
 from gpukey.engine.staging import Handle
-from gpukey.fingerprint import fingerprint_rows_async
+from gpukey.fingerprint import fingerprint_rows
+from gpukey.handle import send_home
 from gpukey.keys import EmbeddingSpan, KeyChain, Root
 from gpukey.secret import Secret
 
@@ -27,10 +28,20 @@ class Keying:
         """Whether rows are fingerprinted at all."""
         return self.config.prefix_caching and self.config.identity == "content"
 
-    def fingerprint(self, rows: torch.Tensor) -> Handle:
-        """One launch for all of `rows`, which come home on their own."""
-        handle: Handle = fingerprint_rows_async(rows, secret=self.secret, digest_size=self.config.digest_size)
-        return handle
+    def fingerprint(self, rows: torch.Tensor) -> torch.Tensor:
+        """uint8 [num_rows, digest_size] on the rows' device."""
+        return fingerprint_rows(rows, secret=self.secret, digest_size=self.config.digest_size)
+
+    def stage(self, rows: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Copy rows to `out` and fingerprint what was written, in one pass."""
+        size = self.config.digest_size
+        key = self.secret.row_key(rows.dtype, rows.shape[1], digest_size=size, device=rows.device)
+        digests: torch.Tensor = torch.ops.gpukey.stage_rows(rows, out, key, size)
+        return digests
+
+    def send_home(self, digests: torch.Tensor) -> Handle:
+        """A handle on the digests; waits for nothing."""
+        return send_home(digests)
 
     def root(self, request: Request, adapter: Mapping[str, Any]) -> Root:
         """Everything that fixes the request's KV besides its tokens and rows; `adapter` has the lora_* fields."""

@@ -28,7 +28,7 @@ class PeftAdapters:
         # transformers reports the weights of earlier adapters as missing from this one's file, which they should be.
         logging.set_verbosity_error()
         try:
-            self._model.load_adapter(path, adapter_name=inner, local_files_only=True)
+            self._model.load_adapter(path, adapter_name=inner, adapter_kwargs={"local_files_only": True})
         finally:
             logging.set_verbosity(verbosity)
         self._model.eval()
