@@ -58,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--lora-salt", action="store_true", help="only ask whether a LoRA name and a cache salt share keys"
     )
+    audit.add_argument(
+        "--plugin",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="with or without gpukey's hooks, for engines that take them (default: as the environment says)",
+    )
     audit.add_argument("--json", action="store_true", help="print one JSON object")
     audit.set_defaults(command=_audit)
 

@@ -35,9 +35,12 @@ test)
   PYTHONPATH=$root/tests/_support upstream -p vllm_upstream "${files[@]}" -rx -k "($chosen) and not test_none_hash"
   PYTHONPATH=$root/tests/_support upstream -p vllm_upstream "${files[0]}" -k test_none_hash
 
-  echo 'Adapter "X" against salt "X" (vllm#44701):'
-  "$python" -m gpukey.audit.lora_salt --expect 0
-  PYTHONPATH=$old "$python" -m gpukey.audit.lora_salt --expect 1
+  echo "The audit, without and with the hooks, and adapter \"X\" against salt \"X\" (vllm#44701) before and after vLLM 0.31:"
+  audit() { "$python" -m gpukey audit --engine vllm "$@"; }
+  audit --no-plugin
+  audit --plugin
+  audit --lora-salt
+  if PYTHONPATH=$old audit --lora-salt; then echo "vLLM 0.30 shares a block; the audit did not see it" >&2 && exit 1; fi
   ;;
 *)
   echo "usage: $0 install | test" >&2

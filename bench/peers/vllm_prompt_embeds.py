@@ -61,7 +61,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=31)
     options = parser.parse_args()
     kv_cache_utils.init_none_hash(sha256)
-    print(f"{'rows':>6} {'hidden':>6} {'threads':>7} {'measure':>8} {'vLLM ms':>8} {'gpukey ms':>9} {'times':>6} {'GB/s':>6}")
+    print(
+        f"{'rows':>6} {'hidden':>6} {'threads':>7} {'measure':>8} {'vLLM ms':>8} {'gpukey ms':>9} {'times':>6} {'GB/s':>6}"
+    )
     for num_rows, hidden in SHAPES:
         embeds = torch.randn(num_rows, hidden, generator=torch.Generator().manual_seed(num_rows)).bfloat16()
         for threads in options.threads:

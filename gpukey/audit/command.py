@@ -11,7 +11,7 @@ from gpukey.audit.protocol import Driver, Options
 
 def audit(arguments: argparse.Namespace) -> int:
     """Prints the report of the engine asked for; the exit code."""
-    names = ("engine", "model", "identity", "block_size", "dtype", "device", "max_tokens", "lora_salt")
+    names = ("engine", "model", "identity", "block_size", "dtype", "device", "max_tokens", "lora_salt", "plugin")
     options = Options(**{name: getattr(arguments, name) for name in names})
     driver = drivers.create(options)
     try:

@@ -24,6 +24,7 @@ class Options:
     device: str = "cpu"
     max_tokens: int = 16
     lora_salt: bool = False
+    plugin: bool | None = None
 
 
 class Driver(Protocol):

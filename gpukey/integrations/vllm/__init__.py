@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from gpukey.integrations.patches import Hook, Patches, check_version
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gpukey.secret import Secret
 
 FIRST, LAST = (0, 31), (0, 33)
-SWITCH = "GPUKEY_VLLM"
+SWITCH, PLUGIN = "GPUKEY_VLLM", "gpukey"
 _patches = Patches("vLLM")
 _switched_on = False
 
@@ -38,6 +39,7 @@ def install() -> bool:
     import vllm
 
     check_version("vLLM", vllm.__version__, FIRST, LAST)
+    _check_reach()
     changed = _patches.install(_hooks, "prompt_embeds, image embeddings and LoRA weights are part of prefix-cache keys")
     if changed and os.environ.get(SWITCH) != "1":
         os.environ[SWITCH] = "1"
@@ -55,6 +57,11 @@ def uninstall() -> bool:
     return changed
 
 
+def installed() -> bool:
+    """Whether the hooks are in, in this process."""
+    return _patches.installed
+
+
 def envelope(embeds: torch.Tensor, *, secret: Secret | None = None) -> dict[str, bytes]:
     """`extra_args` for SamplingParams: the fingerprints of `embeds` [num_rows, hidden], made where it lies, sealed for the engine core.
 
@@ -64,6 +71,22 @@ def envelope(embeds: torch.Tensor, *, secret: Secret | None = None) -> dict[str,
     from gpukey.integrations.vllm.prompt_embeds import seal
 
     return seal(embeds, secret)
+
+
+def _check_reach() -> None:
+    """RuntimeError where the engine core is another process and would not load the plugin: it would key without the hooks."""
+    import vllm.envs as envs
+
+    if not envs.VLLM_ENABLE_V1_MULTIPROCESSING:
+        return
+    if envs.VLLM_PLUGINS is not None and PLUGIN not in envs.VLLM_PLUGINS:
+        raise RuntimeError(
+            f"VLLM_PLUGINS leaves out {PLUGIN!r}, so the engine core's process would run without the hooks; add it"
+        )
+    if PLUGIN not in entry_points(group="vllm.general_plugins").names:
+        raise RuntimeError(
+            "gpukey is importable but not installed, so the engine core's process cannot find its plugin; pip install it"
+        )
 
 
 def _hooks() -> Iterator[Hook]:

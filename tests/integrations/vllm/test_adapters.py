@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpukey.audit.lora_salt import shared_blocks
+from gpukey.audit.drivers.vllm import VllmKeys
+from gpukey.audit.protocol import Options
 
 pytestmark = pytest.mark.engine
 
@@ -103,7 +104,7 @@ def test_name_and_salt_do_not_alias(kv, admit, hooks, adapter, lora):
     """vllm#44701: adapter "X" without a salt against salt "X" without an adapter."""
     adapted, salted = admit(IDS, lora=lora(adapter, name="X")), admit(IDS, salt="X")
     assert not set(adapted.block_hashes) & set(salted.block_hashes)
-    assert shared_blocks()[1] == 0
+    assert VllmKeys(Options(lora_salt=True)).lora_against_salt(IDS) == 0
 
 
 def test_a_request_without_an_adapter_costs_nothing(admit, hooks):

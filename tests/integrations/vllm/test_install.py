@@ -95,6 +95,20 @@ def test_the_plugin_waits_for_its_switch(integration, monkeypatch):
     assert integration.uninstall()
 
 
+def test_an_engine_core_that_would_run_without_the_hooks(integration, monkeypatch):
+    """By default it is another process, which finds the plugin by its entry point."""
+    with monkeypatch.context() as patch:
+        patch.setenv("VLLM_PLUGINS", "another")
+        with pytest.raises(RuntimeError, match="VLLM_PLUGINS leaves out 'gpukey'"):
+            integration.install()
+        patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        assert integration.install()
+        integration.uninstall()
+    monkeypatch.setattr(integration, "entry_points", lambda group: SimpleNamespace(names=set()))
+    with pytest.raises(RuntimeError, match="pip install it"):
+        integration.install()
+
+
 def _config(connector=None, *, events=False, encoder=None, inner=(), embeds=True):
     extra = {"connectors": [{"kv_connector": name} for name in inner]} if inner else None
     transfer = SimpleNamespace(kv_connector=connector, kv_connector_extra_config=extra) if connector else None
