@@ -13,7 +13,10 @@ from .tree import hash_chunk, merge_nodes
 from .words import choose, load_key, new_stack, pick, splat, stack_get, stack_put, store_words
 
 
-@triton.jit(do_not_specialize=["num_rows", "width", "row_units", "staged_units"])
+@triton.jit(
+    do_not_specialize=["num_rows", "width", "row_stride", "staged_stride", "width_log"],
+    do_not_specialize_on_alignment=["rows", "staged", "key"],
+)
 def hash_tiles(
     rows,
     staged,
@@ -21,77 +24,82 @@ def hash_tiles(
     out,
     num_rows: tl.int64,
     width: tl.int64,
-    row_units: tl.int64,
-    staged_units: tl.int64,
+    row_stride: tl.int64,
+    staged_stride: tl.int64,
+    width_log: tl.int32,
     LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    UNIT: tl.constexpr,
+    ALIGNED: tl.constexpr,
     OUT_WORDS: tl.constexpr,
     STAGE: tl.constexpr,
 ):
-    """A chunk in each lane, WIDTH lanes a row; a program hashes LANES / WIDTH rows, or one tile of a longer row.
+    """A chunk in each lane, `lanes` = 2^width_log lanes a row; a program hashes LANES / lanes rows, or one tile of a row.
 
-    rows, staged  uint8, multiples of UNIT; row i starts i * row_units * UNIT bytes on
-    out           [num_rows, OUT_WORDS] digests, or [num_rows, tiles, 8] CVs of tiles of WIDTH chunks if tiles > 1
-    grid          (num_rows / (LANES / WIDTH) rounded up, tiles)
+    rows, staged  uint8; row i starts i * stride bytes on. ALIGNED: pointers, strides and width are multiples of 16
+    out           [num_rows, OUT_WORDS] digests, or [num_rows, tiles, 8] CVs of tiles of `lanes` chunks if tiles > 1
+    grid          (num_rows / (LANES / lanes) rounded up, tiles)
     """
     key_words = load_key(key)
     tile = tl.program_id(1).to(tl.int64)
     tiles = tl.num_programs(1)
     lane = tl.arange(0, LANES)
-    row = tl.program_id(0).to(tl.int64) * (LANES // WIDTH) + lane // WIDTH
-    mine = (lane % WIDTH == 0) & (row < num_rows)
+    lanes = 1 << width_log
+    row = tl.program_id(0).to(tl.int64) * (LANES >> width_log) + (lane >> width_log)
+    mine = (lane & (lanes - 1) == 0) & (row < num_rows)
     row = tl.minimum(row, num_rows - 1)
     chunks = num_chunks(width)
-    count = tl.minimum(chunks - tile * WIDTH, WIDTH).to(tl.int32)
-    chunk = (tile * WIDTH).to(tl.int32) + tl.minimum(lane % WIDTH, count - 1)
+    count = tl.minimum(chunks - tile * lanes, lanes).to(tl.int32)
+    chunk = (tile * lanes).to(tl.int32) + tl.minimum(lane & (lanes - 1), count - 1)
     last = (width - (chunks - 1) * CHUNK_BYTES).to(tl.int32)
     length = tl.where(chunk == chunks - 1, last, CHUNK_BYTES)
-    least = tl.where((tile + 1) * WIDTH >= chunks, last, CHUNK_BYTES)
+    least = tl.where((tile + 1) * lanes >= chunks, last, CHUNK_BYTES)
     most = tl.where(count == 1, least, CHUNK_BYTES)
     offset = chunk.to(tl.int64) * CHUNK_BYTES
     left = tl.minimum(width - offset, 2 * CHUNK_BYTES).to(tl.int32)
-    source = rows + row * row_units * UNIT + offset
-    to = staged + row * staged_units * UNIT + offset
-    cv = hash_chunk(key_words, source, to, chunk, length, left, most, least, chunks == 1, LANES, UNIT == 16, STAGE)
-    cv = merge_nodes(key_words, cv, count, tiles == 1, LANES, WIDTH)
+    source = rows + row * row_stride + offset
+    to = staged + row * staged_stride + offset
+    cv = hash_chunk(key_words, source, to, chunk, length, left, most, least, chunks == 1, LANES, ALIGNED, STAGE)
+    cv = merge_nodes(key_words, cv, count, tiles == 1, lanes, LANES)
     at = out.to(tl.pointer_type(tl.uint32)) + (row * tiles + tile) * OUT_WORDS
     store_words(at, cv, mine, LANES, OUT_WORDS)
 
 
-@triton.jit(do_not_specialize=["num_rows", "count"])
+@triton.jit(do_not_specialize=["num_rows", "count", "width_log"], do_not_specialize_on_alignment=["key"])
 def merge_tiles(
     nodes,
     key,
     out,
     num_rows: tl.int64,
     count: tl.int64,
+    width_log: tl.int32,
     LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
     OUT_WORDS: tl.constexpr,
 ):
-    """Merges the CVs of the tiles of long rows: WIDTH nodes become one, the digest if that is all.
+    """Merges the CVs of the tiles of long rows: `lanes` = 2^width_log nodes become one, the digest if that is all.
 
     nodes  [num_rows, count, 8] words
     out    [num_rows, OUT_WORDS] digests, or [num_rows, groups, 8] CVs if groups > 1
-    grid   (num_rows / (LANES / WIDTH) rounded up, groups)
+    grid   (num_rows / (LANES / lanes) rounded up, groups)
     """
     group = tl.program_id(1).to(tl.int64)
     groups = tl.num_programs(1)
     lane = tl.arange(0, LANES)
-    row = tl.program_id(0).to(tl.int64) * (LANES // WIDTH) + lane // WIDTH
-    mine = (lane % WIDTH == 0) & (row < num_rows)
+    lanes = 1 << width_log
+    row = tl.program_id(0).to(tl.int64) * (LANES >> width_log) + (lane >> width_log)
+    mine = (lane & (lanes - 1) == 0) & (row < num_rows)
     row = tl.minimum(row, num_rows - 1)
-    here = tl.minimum(count - group * WIDTH, WIDTH).to(tl.int32)
-    node = row * count + group * WIDTH + tl.minimum(lane % WIDTH, here - 1)
+    here = tl.minimum(count - group * lanes, lanes).to(tl.int32)
+    node = row * count + group * lanes + tl.minimum(lane & (lanes - 1), here - 1)
     at = nodes.to(tl.pointer_type(tl.uint32)) + node[:, None] * 8 + tl.arange(0, 4)[None, :]
     cv = four_words(tl.load(at), LANES) + four_words(tl.load(at + 4), LANES)
-    cv = merge_nodes(load_key(key), cv, here, groups == 1, LANES, WIDTH)
+    cv = merge_nodes(load_key(key), cv, here, groups == 1, lanes, LANES)
     to = out.to(tl.pointer_type(tl.uint32)) + (row * groups + group) * OUT_WORDS
     store_words(to, cv, mine, LANES, OUT_WORDS)
 
 
-@triton.jit(do_not_specialize=["num_rows", "width", "row_units", "staged_units"])
+@triton.jit(
+    do_not_specialize=["num_rows", "width", "row_stride", "staged_stride"],
+    do_not_specialize_on_alignment=["rows", "staged", "key"],
+)
 def hash_lanes(
     rows,
     staged,
@@ -99,8 +107,8 @@ def hash_lanes(
     out,
     num_rows: tl.int64,
     width: tl.int64,
-    row_units: tl.int64,
-    staged_units: tl.int64,
+    row_stride: tl.int64,
+    staged_stride: tl.int64,
     LANES: tl.constexpr,
     LEVELS: tl.constexpr,
     OUT_WORDS: tl.constexpr,
@@ -117,8 +125,8 @@ def hash_lanes(
     row = tl.minimum(row, num_rows - 1)
     chunks = num_chunks(width).to(tl.int32)
     last = (width - (chunks.to(tl.int64) - 1) * CHUNK_BYTES).to(tl.int32)
-    source = rows + row * row_units * 16
-    staged_row = staged + row * staged_units * 16
+    source = rows + row * row_stride
+    staged_row = staged + row * staged_stride
     zero = splat(key_words, LANES)
     stack = new_stack(zero, LEVELS)
     depth = 0
@@ -148,7 +156,7 @@ def clamped(bounds, index, num_rows):
     return tl.minimum(tl.maximum(tl.load(bounds + index).to(tl.int64), 0), num_rows)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows"], do_not_specialize_on_alignment=["key", "bounds"])
 def fold_spans(
     rows,
     bounds,

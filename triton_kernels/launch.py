@@ -44,7 +44,7 @@ def _words(tensor: torch.Tensor) -> torch.Tensor:
 
 def _digests(out: torch.Tensor) -> torch.Tensor:
     """`out` where words can be written to it, else a tensor to copy from."""
-    return out if out.data_ptr() % 4 == 0 else torch.empty_like(out)
+    return out if out.data_ptr() % 4 == 0 else out.new_empty(tuple(out.shape))
 
 
 def hash_rows(
@@ -59,11 +59,10 @@ def hash_rows(
     to = rows if staged is None else staged
     to_stride = to.stride(0) * size
     aligned = (rows.data_ptr() | to.data_ptr() | width | stride | to_stride) % 16 == 0
-    unit = 16 if aligned else 1
     if plan is None:
         plan = choose(num_rows, width, aligned, *_shape_of(rows.device))
     key, digests = _words(key), _digests(out)
-    arguments = (num_rows, width, stride // unit, to_stride // unit)
+    arguments = (num_rows, width, stride, to_stride)
     words, stage = out.shape[1] // 4, staged is not None
     programs = -(-num_rows // plan.rows_each)
     with _on(rows.device):
@@ -76,8 +75,8 @@ def hash_rows(
             one = plan.tiles == 1
             nodes = digests if one else out.new_empty((num_rows, plan.tiles, 32))
             kernels.hash_tiles[(programs, plan.tiles)](
-                _bytes(rows), _bytes(to), key, nodes, *arguments,
-                LANES=plan.lanes, WIDTH=plan.width, UNIT=unit, OUT_WORDS=words if one else 8, STAGE=stage, num_warps=1,
+                _bytes(rows), _bytes(to), key, nodes, *arguments, (plan.width - 1).bit_length(),
+                LANES=plan.lanes, ALIGNED=aligned, OUT_WORDS=words if one else 8, STAGE=stage, num_warps=1,
             )  # fmt: skip
             _merge(nodes, key, digests, plan.lanes)
     return out if digests is out else out.copy_(digests)
@@ -92,7 +91,7 @@ def _merge(nodes: torch.Tensor, key: torch.Tensor, digests: torch.Tensor, lanes:
         to = digests if groups == 1 else nodes.new_empty((num_rows, groups, 32))
         words = digests.shape[1] // 4 if groups == 1 else 8
         kernels.merge_tiles[(-(-num_rows // (lanes // width)), groups)](
-            nodes, key, to, num_rows, count, LANES=lanes, WIDTH=width, OUT_WORDS=words, num_warps=1
+            nodes, key, to, num_rows, count, (width - 1).bit_length(), LANES=lanes, OUT_WORDS=words, num_warps=1
         )
         nodes = to
 

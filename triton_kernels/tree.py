@@ -21,13 +21,10 @@ def hash_chunk(
     most, least     bytes of the longest chunk and of the shortest, scalars
     root            the chunk is the whole input, scalar
     """
-    if ALIGNED:
-        pieces = piece_pointers(source)
-        back = 0
-    else:
-        floor, back = round_down(source)
-        pieces = piece_pointers(floor)
-    staged_pieces = piece_pointers(staged)
+    # Rounding moves no aligned pointer: it shows the compiler what they are multiples of.
+    floor, back = round_down(source)
+    pieces = piece_pointers(floor)
+    staged_pieces = piece_pointers(round_down(staged)[0])
     blocks = num_blocks(length)
     cv = splat(key, LANES)
     for block in range(num_blocks(most)):
@@ -57,17 +54,17 @@ def hash_chunk(
 
 
 @triton.jit
-def merge_nodes(key, cv, count, whole, LANES: tl.constexpr, WIDTH: tl.constexpr):
-    """Groups of WIDTH lanes hold `count` nodes each, in order; the first lane of each then holds the root of its subtree.
+def merge_nodes(key, cv, count, whole, lanes, LANES: tl.constexpr):
+    """Of each group of `lanes` lanes, a power of two, the first `count` hold nodes; then the first holds their root.
 
     `whole`: the nodes are a whole tree, so the last parent is its root.
     """
     lane = tl.arange(0, LANES)
-    place = lane % WIDTH
+    place = lane & (lanes - 1)
     group = lane - place
     while count > 1:
-        left = pick(cv, group + 2 * place % WIDTH)
-        right = pick(cv, group + (2 * place + 1) % WIDTH)
+        left = pick(cv, group + (2 * place & (lanes - 1)))
+        right = pick(cv, group + (2 * place + 1 & (lanes - 1)))
         node = parent(splat(key, LANES), left, right, whole & (count == 2))
         cv = choose(2 * place + 1 < count, node, left)
         count = (count + 1) // 2
