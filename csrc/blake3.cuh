@@ -1,6 +1,6 @@
-// BLAKE3 for words that stand for one input each: a uint32_t on a GPU lane, or a vector of uint32_t on a CPU, one row in
-// each of its elements. Follows "BLAKE3: one function, fast everywhere" (O'Connor, Aumasson, Neves, Wilcox-O'Hearn, 2020),
-// sections 2.1 to 2.3. No torch, no CUDA runtime, no system header under NVRTC. Little-endian words throughout.
+// BLAKE3 for words that stand for one input each: a uint32_t on a GPU lane, or a vector of uint32_t on a CPU, one row
+// in each of its elements. Follows "BLAKE3: one function, fast everywhere" (O'Connor, Aumasson, Neves, Wilcox-O'Hearn,
+// 2020), sections 2.1 to 2.3. No torch, no CUDA runtime, no system header under NVRTC. Little-endian words throughout.
 #pragma once
 
 #if defined(__CUDACC_RTC__)
@@ -126,7 +126,9 @@ GK_INLINE void compress(Word (&cv)[8], const Word (&m)[16], Word counter, Word l
 // --- the tree: chunks are leaves; neighbours pair level by level, an odd last one moves up as it is ---
 
 // Chunks of an input of `bytes` bytes; the empty input has one, empty, chunk.
-GK_INLINE int64_t num_chunks(int64_t bytes) { return bytes <= kChunkBytes ? 1 : (bytes + kChunkBytes - 1) / kChunkBytes; }
+GK_INLINE int64_t num_chunks(int64_t bytes) {
+  return bytes <= kChunkBytes ? 1 : (bytes + kChunkBytes - 1) / kChunkBytes;
+}
 
 // Blocks of a chunk of `bytes` <= 1024 bytes; an empty chunk has one, empty, block.
 GK_INLINE int num_blocks(int bytes) { return bytes <= kBlockBytes ? 1 : (bytes + kBlockBytes - 1) / kBlockBytes; }

@@ -1,4 +1,5 @@
-// The one header of a kernel file that differs by compiler: CUDA under nvcc and NVRTC, the SIMT shim of tests/simt under g++.
+// The one header of a kernel file that differs by compiler: CUDA under nvcc and NVRTC, the SIMT shim of tests/simt
+// under g++.
 #pragma once
 
 #if defined(__CUDACC_RTC__)

@@ -1,6 +1,7 @@
-// The kernels. A lane hashes a chunk of 1 KiB; a block then folds its chunks' CVs in shared memory, level by level, with
-// the parents packed into its first warps, so that no warp runs with few lanes until the top of the tree. A row longer
-// than the block is hashed tile by tile, each tile a complete subtree, over a stack of CVs. No atomics, no workspace.
+// The kernels. A lane hashes a chunk of 1 KiB; a block then folds its chunks' CVs in shared memory, level by level,
+// with the parents packed into its first warps, so that no warp runs with few lanes until the top of the tree. A row
+// longer than the block is hashed tile by tile, each tile a complete subtree, over a stack of CVs. No atomics, no
+// workspace.
 //
 // nvcc, NVRTC and the SIMT shim compile this file as it is.
 #pragma once
@@ -11,12 +12,12 @@
 
 namespace gpukey {
 
-constexpr int kThreads = 256;     // the most a block may have
-constexpr int kStackDepth = 32;   // a row of 4 TiB has 2^32 chunks, over tiles of at least 32
+constexpr int kThreads = 256;    // the most a block may have
+constexpr int kStackDepth = 32;  // a row of 4 TiB has 2^32 chunks, over tiles of at least 32
 constexpr int kSlots = kThreads + kStackDepth;
 
-// x + y on the FMA pipe. LOP3, SHF, PRMT and IADD3 share one pipe, which bounds the hash; with a factor that the compiler
-// does not know, the add becomes an IMAD on another one.
+// x + y on the FMA pipe. LOP3, SHF, PRMT and IADD3 share one pipe, which bounds the hash; with a factor that the
+// compiler does not know, the add becomes an IMAD on another one.
 struct MadAdd {
   uint32_t one;
   __device__ __forceinline__ uint32_t operator()(uint32_t x, uint32_t y) const { return x * one + y; }
@@ -88,8 +89,8 @@ __device__ __forceinline__ void hash_chunk(uint32_t (&cv)[8], const uint8_t* row
   }
 }
 
-// Digests of `rows` inputs, by all threads of the block. rows == 1, or rows * chunks of an input <= threads; a block whose
-// row has more chunks than threads has a power of two of them.
+// Digests of `rows` inputs, by all threads of the block. rows == 1, or rows * chunks of an input <= threads; a block
+// whose row has more chunks than threads has a power of two of them.
 template <bool kAligned, bool kStage>
 __device__ __forceinline__ void hash_inputs(const Inputs& in, int rows, const Shared& shared, uint8_t* digests,
                                             int digest_size, MadAdd add) {
@@ -149,10 +150,10 @@ __device__ __forceinline__ void load_key(const Shared& shared, const uint8_t* ke
   __syncthreads();
 }
 
-#define GK_SHARED(name)                      \
-  SMEM_STATIC(uint32_t, name##_key, 8);      \
+#define GK_SHARED(name)                          \
+  SMEM_STATIC(uint32_t, name##_key, 8);          \
   SMEM_STATIC(uint32_t, name##_cvs, 8 * kSlots); \
-  const Shared name{name##_key, name##_cvs}
+  const Shared name { name##_key, name##_cvs }
 
 template <bool kAligned, bool kStage>
 __device__ __forceinline__ void hash_rows(const Inputs& in, int64_t num_rows, int rows_per_block, const uint8_t* key,
@@ -164,7 +165,8 @@ __device__ __forceinline__ void hash_rows(const Inputs& in, int64_t num_rows, in
     const int64_t rows = num_rows - first < rows_per_block ? num_rows - first : rows_per_block;
     const Inputs block{in.data + first * in.stride, in.stride, in.bytes, in.staged + first * in.staged_stride,
                        in.staged_stride};
-    hash_inputs<kAligned, kStage>(block, static_cast<int>(rows), shared, digests + first * digest_size, digest_size, add);
+    hash_inputs<kAligned, kStage>(block, static_cast<int>(rows), shared, digests + first * digest_size, digest_size,
+                                  add);
   }
 }
 
@@ -192,27 +194,30 @@ __device__ __forceinline__ void hash_spans(const uint8_t* rows, int64_t num_rows
 // `blocks`: how many full ones a multiprocessor holds; four would spill in the folds and at odd alignments.
 #define GK_KERNEL(blocks) extern "C" __global__ void __launch_bounds__(gpukey::kThreads, blocks)
 
-#define GK_ROWS_KERNEL(suffix, aligned)                                                                              \
-  GK_KERNEL((aligned) ? 4 : 3) gpukey_rows_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, int64_t width, int64_t stride,  \
-                                 const uint8_t* __restrict__ key, uint8_t* __restrict__ digests, int digest_size,    \
-                                 int rows_per_block, uint32_t one) {                                                 \
+#define GK_ROWS_KERNEL(suffix, aligned)                                                                               \
+  GK_KERNEL((aligned) ? 4 : 3)                                                                                        \
+  gpukey_rows_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, int64_t width, int64_t stride,             \
+                       const uint8_t* __restrict__ key, uint8_t* __restrict__ digests, int digest_size,               \
+                       int rows_per_block, uint32_t one) {                                                            \
     hash_rows<aligned, false>({rows, stride, width, nullptr, 0}, num_rows, rows_per_block, key, digests, digest_size, \
-                              {one});                                                                                \
+                              {one});                                                                                 \
   }
 
-#define GK_STAGE_KERNEL(suffix, aligned)                                                                             \
-  GK_KERNEL((aligned) ? 4 : 3) gpukey_stage_##suffix(const uint8_t* rows, int64_t num_rows, int64_t width, int64_t stride,              \
-                                  uint8_t* staged, int64_t staged_stride, const uint8_t* __restrict__ key,           \
-                                  uint8_t* __restrict__ digests, int digest_size, int rows_per_block, uint32_t one) { \
-    hash_rows<aligned, true>({rows, stride, width, staged, staged_stride}, num_rows, rows_per_block, key, digests,   \
-                             digest_size, {one});                                                                    \
+#define GK_STAGE_KERNEL(suffix, aligned)                                                                           \
+  GK_KERNEL((aligned) ? 4 : 3)                                                                                     \
+  gpukey_stage_##suffix(const uint8_t* rows, int64_t num_rows, int64_t width, int64_t stride, uint8_t* staged,     \
+                        int64_t staged_stride, const uint8_t* __restrict__ key, uint8_t* __restrict__ digests,     \
+                        int digest_size, int rows_per_block, uint32_t one) {                                       \
+    hash_rows<aligned, true>({rows, stride, width, staged, staged_stride}, num_rows, rows_per_block, key, digests, \
+                             digest_size, {one});                                                                  \
   }
 
-#define GK_FOLD_KERNEL(suffix, aligned)                                                                              \
-  GK_KERNEL(3) gpukey_fold_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, const void* __restrict__ bounds, \
-                                 int bytes_each, int64_t num_spans, const uint8_t* __restrict__ key,                 \
-                                 uint8_t* __restrict__ digests, int digest_size, uint32_t one) {                     \
-    hash_spans<aligned>(rows, num_rows, bounds, bytes_each, num_spans, key, digests, digest_size, {one});            \
+#define GK_FOLD_KERNEL(suffix, aligned)                                                                     \
+  GK_KERNEL(3)                                                                                              \
+  gpukey_fold_##suffix(const uint8_t* __restrict__ rows, int64_t num_rows, const void* __restrict__ bounds, \
+                       int bytes_each, int64_t num_spans, const uint8_t* __restrict__ key,                  \
+                       uint8_t* __restrict__ digests, int digest_size, uint32_t one) {                      \
+    hash_spans<aligned>(rows, num_rows, bounds, bytes_each, num_spans, key, digests, digest_size, {one});   \
   }
 
 GK_ROWS_KERNEL(aligned, true)

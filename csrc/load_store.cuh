@@ -34,8 +34,8 @@ __device__ __forceinline__ uint32_t load_bytes(const uint8_t* p, int count) {
   return word;
 }
 
-// The first 64 bytes at p, of which `after` are in the row (the rest reads as 0); `before` bytes of the row lie before p.
-// kWordAligned: p is a multiple of 4. Else: aligned words that lie in the row, shifted into place, and single bytes
+// The first 64 bytes at p, of which `after` are in the row (the rest reads as 0); `before` bytes of the row lie before
+// p. kWordAligned: p is a multiple of 4. Else: aligned words that lie in the row, shifted into place, and single bytes
 // where a word would cross an end of the row.
 template <bool kWordAligned>
 __device__ __forceinline__ void load_any(uint32_t (&m)[16], const uint8_t* p, int before, int after) {

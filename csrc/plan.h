@@ -1,5 +1,5 @@
-// How rows and spans are laid on thread blocks. Plain host arithmetic, the same for every card, so that a launch needs no
-// query; gpukey/backends/nvrtc.py mirrors it and a test compares the two.
+// How rows and spans are laid on thread blocks. Plain host arithmetic, the same for every card, so that a launch needs
+// no query; gpukey/backends/nvrtc.py mirrors it and a test compares the two.
 #pragma once
 
 #include "blake3.cuh"

@@ -55,7 +55,8 @@ std::set<std::pair<void*, void*>> reported;
 
 std::string source_line(void* where) {
   char command[200], line[400] = "?";
-  snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe %p", getpid(), static_cast<void*>(static_cast<char*>(where) - 1));
+  snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe %p", getpid(),
+           static_cast<void*>(static_cast<char*>(where) - 1));
   if (FILE* pipe = popen(command, "r")) {
     if (fgets(line, sizeof line, pipe)) line[strcspn(line, "\n")] = 0;
     pclose(pipe);
@@ -91,9 +92,10 @@ bool is_constant(uintptr_t address, size_t bytes) {
     const auto low = reinterpret_cast<uintptr_t>(p);
     return Range{low, low + size, false};
   };
-  const Range ranges[] = {range(&current, sizeof current), range(current, sizeof *current), range(&block_dim, sizeof block_dim),
-                          range(&grid_dim, sizeof grid_dim), arguments};
-  return std::any_of(std::begin(ranges), std::end(ranges), [&](const Range& r) { return inside(r, address, bytes, false); });
+  const Range ranges[] = {range(&current, sizeof current), range(current, sizeof *current),
+                          range(&block_dim, sizeof block_dim), range(&grid_dim, sizeof grid_dim), arguments};
+  return std::any_of(std::begin(ranges), std::end(ranges),
+                     [&](const Range& r) { return inside(r, address, bytes, false); });
 }
 
 void access(const void* p, size_t bytes, bool write, void* where) {
@@ -108,7 +110,8 @@ void access(const void* p, size_t bytes, bool write, void* where) {
     auto& page = pages[a / kPageBytes];
     if (!page) page = std::make_unique<Page>();
     Byte& byte = page->bytes[a % kPageBytes];
-    if (!ordered(byte.write, thread)) report(write ? "RACE write after write" : "RACE read after write", byte.write.where, where, thread);
+    if (!ordered(byte.write, thread))
+      report(write ? "RACE write after write" : "RACE read after write", byte.write.where, where, thread);
     if (write) {
       if (!ordered(byte.read, thread)) report("RACE write after read", byte.read.where, where, thread);
       if (!ordered(byte.other_read, thread)) report("RACE write after read", byte.other_read.where, where, thread);
@@ -172,10 +175,10 @@ void check_warp(int warp, unsigned mask) {
 }  // namespace simt
 
 #define CALLER __builtin_return_address(0)
-#define ACCESS(size)                                                                               \
-  void __tsan_read##size(void* p) { simt::access(p, size, false, CALLER); }                        \
-  void __tsan_write##size(void* p) { simt::access(p, size, true, CALLER); }                        \
-  void __tsan_unaligned_read##size(void* p) { simt::access(p, size, false, CALLER); }              \
+#define ACCESS(size)                                                                  \
+  void __tsan_read##size(void* p) { simt::access(p, size, false, CALLER); }           \
+  void __tsan_write##size(void* p) { simt::access(p, size, true, CALLER); }           \
+  void __tsan_unaligned_read##size(void* p) { simt::access(p, size, false, CALLER); } \
   void __tsan_unaligned_write##size(void* p) { simt::access(p, size, true, CALLER); }
 
 extern "C" {

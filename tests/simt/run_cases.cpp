@@ -1,7 +1,8 @@
-// Reads cases from a file, runs the launchers of csrc/fingerprint.cu on them, and compares every byte with what the file
-// expects. Buffers have exactly the size that a case names, so that a byte too far is one for ASan.
+// Reads cases from a file, runs the launchers of csrc/fingerprint.cu on them, and compares every byte with what the
+// file expects. Buffers have exactly the size that a case names, so that a byte too far is one for ASan.
 //   run_cases FILE     exit 0 and "N cases", or 1 and the first bad byte
-//   run_cases --plan   reads lines "num_rows width" or "num_rows digest_size num_spans" and prints "blocks threads rows"
+//   run_cases --plan   reads lines "num_rows width" or "num_rows digest_size num_spans" and prints "blocks threads
+//   rows"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,10 +41,11 @@ struct Buffer {
   ~Buffer() { free(allocation); }
 };
 
-void allow_rows([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] const Header& h, [[maybe_unused]] int64_t stride,
-                [[maybe_unused]] bool writable) {
+void allow_rows([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] const Header& h,
+                [[maybe_unused]] int64_t stride, [[maybe_unused]] bool writable) {
 #if defined(SIMT_CHECK)
-  if (stride == h.width) simt::allow(buffer.data, buffer.bytes, writable);
+  if (stride == h.width)
+    simt::allow(buffer.data, buffer.bytes, writable);
   else
     for (int64_t i = 0; i < h.num_rows; i++) simt::allow(buffer.data + i * stride, h.width, writable);
 #endif
@@ -92,7 +94,8 @@ bool run_case(FILE* file, const Header& h, int number) {
   const gpukey::Bounds spans{bounds.data, h.num_spans, static_cast<int>(h.bound_bytes)};
   int error = 0;
   if (h.operation == kRows) error = gpukey::cuda::fingerprint_rows(rows, key.data, out, nullptr);
-  if (h.operation == kStage) error = gpukey::cuda::stage_rows(rows, staged.data, h.staged_stride, key.data, out, nullptr);
+  if (h.operation == kStage)
+    error = gpukey::cuda::stage_rows(rows, staged.data, h.staged_stride, key.data, out, nullptr);
   if (h.operation == kFold) error = gpukey::cuda::fold_spans(rows, spans, key.data, out, nullptr);
 #if defined(SIMT_CHECK)
   simt::forget_allowed();
@@ -104,7 +107,8 @@ bool run_case(FILE* file, const Header& h, int number) {
   if (h.operation == kStage) {
     // Between rows nothing may change.
     std::vector<char> copy(staged.bytes, static_cast<char>(0xCD));
-    for (int64_t i = 0; i < h.num_rows; i++) memcpy(copy.data() + i * h.staged_stride, data.data + i * h.stride, h.width);
+    for (int64_t i = 0; i < h.num_rows; i++)
+      memcpy(copy.data() + i * h.staged_stride, data.data + i * h.stride, h.width);
     if (!same("staged", number, staged.data, copy.data(), staged.bytes)) return false;
   }
   return same("digests", number, digests.data, expected.data(), expected.size());

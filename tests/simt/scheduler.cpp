@@ -143,9 +143,12 @@ struct Order {
   Order() {
     const char* order = getenv("SIMT_ORDER");
     if (!order || !strcmp(order, "fwd")) return;
-    if (!strcmp(order, "rev")) reverse = true;
-    else if (!strncmp(order, "rand:", 5)) random = true, generator.seed(static_cast<unsigned>(atoi(order + 5)));
-    else die("SIMT_ORDER is none of fwd, rev, rand:SEED", {});
+    if (!strcmp(order, "rev"))
+      reverse = true;
+    else if (!strncmp(order, "rand:", 5))
+      random = true, generator.seed(static_cast<unsigned>(atoi(order + 5)));
+    else
+      die("SIMT_ORDER is none of fwd, rev, rand:SEED", {});
   }
   std::vector<unsigned> operator()(unsigned n) {
     std::vector<unsigned> order(n);
@@ -185,7 +188,8 @@ void open_barrier() {
   for (int i = 0; i < num_threads; i++)
     if (fibers[i].state != kDone)
       fprintf(stderr, "  thread %d waits in %s at %s:%d\n", i,
-              fibers[i].state == kInBarrier ? "__syncthreads" : "a warp collective", fibers[i].site.file, fibers[i].site.line);
+              fibers[i].state == kInBarrier ? "__syncthreads" : "a warp collective", fibers[i].site.file,
+              fibers[i].site.line);
   abort();
 }
 
@@ -259,7 +263,8 @@ uint64_t exchange(unsigned mask, uint64_t value, int from, Site site) {
   if (!(mask >> lane & 1)) die("warp collective: the calling lane is not in its mask", site);
   if (!(mask >> from & 1)) die("shuffle reads a lane outside the mask", site);
   for (const Meeting& other : warps[warp])
-    if (other.mask != mask && other.arrived != 0 && (other.mask & mask)) die("warp collective: masks overlap but differ", site);
+    if (other.mask != mask && other.arrived != 0 && (other.mask & mask))
+      die("warp collective: masks overlap but differ", site);
   auto& meetings = warps[warp];
   auto meeting = std::find_if(meetings.begin(), meetings.end(), [&](const Meeting& m) { return m.mask == mask; });
   if (meeting == meetings.end()) {
@@ -268,8 +273,10 @@ uint64_t exchange(unsigned mask, uint64_t value, int from, Site site) {
     meeting->mask = mask;
   }
   const long number = meeting - meetings.begin();  // a pointer would not survive another lane's emplace_back
-  if (meeting->arrived == 0) meeting->site = site;
-  else if (meeting->site.line != site.line) die("warp collective: lanes of a mask meet at different ones", site);
+  if (meeting->arrived == 0)
+    meeting->site = site;
+  else if (meeting->site.line != site.line)
+    die("warp collective: lanes of a mask meet at different ones", site);
   const unsigned half = meeting->generation & 1;
   meeting->values[half][lane] = value;
   meeting->arrived |= 1u << lane;

@@ -1,5 +1,5 @@
-// Runs CUDA C++ kernels on the host: one fiber per CUDA thread, block after block. csrc/device.h includes this file where
-// the compiler is not nvcc or NVRTC. Only what the kernels here use; anything else does not compile.
+// Runs CUDA C++ kernels on the host: one fiber per CUDA thread, block after block. csrc/device.h includes this file
+// where the compiler is not nvcc or NVRTC. Only what the kernels here use; anything else does not compile.
 //
 // Environment: SIMT_ORDER=fwd|rev|rand:SEED  order of blocks, warps and lanes
 //              SIMT_FILL=BYTE                what shared memory holds at the start of a block (default 0xA5)
@@ -59,7 +59,8 @@ void launch(void (*kernel)(P...), unsigned grid, unsigned block, A&&... args) {
     void (*kernel)(P...);
     std::tuple<P...> args;
   } call{kernel, {static_cast<P>(args)...}};
-  run(grid, block, [](void* p) { std::apply(static_cast<Call*>(p)->kernel, static_cast<Call*>(p)->args); }, &call,
+  run(
+      grid, block, [](void* p) { std::apply(static_cast<Call*>(p)->kernel, static_cast<Call*>(p)->args); }, &call,
       sizeof call);
 }
 
@@ -70,14 +71,17 @@ void launch(void (*kernel)(P...), unsigned grid, unsigned block, A&&... args) {
 #define blockDim (::simt::block_dim)
 #define gridDim (::simt::grid_dim)
 
-#define SMEM_STATIC(T, name, N)   \
+#define SMEM_STATIC(T, name, N)     \
   static const char name##_tag = 0; \
   T(&name)[N] = *static_cast<T(*)[N]>(::simt::shared_array(&name##_tag, sizeof(T[N])))
 
-#define DEV_LAUNCH(kernel, grid, block, stream, ...) (static_cast<void>(stream), ::simt::launch(kernel, grid, block, __VA_ARGS__))
+#define DEV_LAUNCH(kernel, grid, block, stream, ...) \
+  (static_cast<void>(stream), ::simt::launch(kernel, grid, block, __VA_ARGS__))
 
 inline void __syncthreads(simt::Site site = {}) { simt::barrier(site); }
-inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, simt::Site site = {}) { simt::exchange(mask, 0, simt::lane(), site); }
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, simt::Site site = {}) {
+  simt::exchange(mask, 0, simt::lane(), site);
+}
 inline unsigned __shfl_sync(unsigned mask, unsigned value, int from, simt::Site site = {}) {
   return static_cast<unsigned>(simt::exchange(mask, value, from & 31, site));
 }

@@ -19,7 +19,8 @@ __global__ void sum_pairs(unsigned* out, int fault) {
     __syncthreads();
     return;
   }
-  const unsigned other = fault == 3 ? __shfl_sync(mask, value, static_cast<int>(lane)) : __shfl_xor_sync(mask, value, 16);
+  const unsigned other =
+      fault == 3 ? __shfl_sync(mask, value, static_cast<int>(lane)) : __shfl_xor_sync(mask, value, 16);
   out[lane] = value + other;
 }
 
