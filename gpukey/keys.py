@@ -58,7 +58,7 @@ class KeyChain:
     chunks), never in a block that has its key. `append` changes nothing when it raises.
     """
 
-    __slots__ = ("_ids", "_key", "_keys", "_overlays", "block_size", "root_key")
+    __slots__ = ("_ids", "_key", "_keys", "_overlays", "_size", "block_size", "root_key")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class KeyChain:
         self.block_size = integer("block_size", block_size, 1, U32)
         self.root_key = root.key(secret, block_size=self.block_size)
         """The parent of block 0, 32 bytes."""
+        self._size = struct.pack("<I", self.block_size)
         self._key = secret.derive("block", bytes([size]))
         self._overlays = Overlays(secret, size)
         self._ids = bytearray()
@@ -99,9 +100,9 @@ class KeyChain:
     ) -> list[bytes]:
         """More tokens, and spans and items of blocks that have no key yet; the keys of the blocks that became full."""
         ids = encode_token_ids(token_ids)
-        overlays = (
-            self._overlays.add(embeds, items, len(self._keys) * self.block_size) if embeds or items else self._overlays
-        )
+        overlays = self._overlays
+        if not (_is_empty(embeds) and _is_empty(items)):
+            overlays = overlays.add(embeds, items, len(self._keys) * self.block_size)
         if self.num_tokens + len(ids) // ID_BYTES > U63:
             raise ValueError("token_ids makes the sequence longer than 2^63 - 1 tokens")
         self._overlays = overlays
@@ -133,7 +134,8 @@ class KeyChain:
         begin, end = first * self.block_size, last * self.block_size
         overlays = self._overlays.encode(begin, end, self.block_size) if self._overlays.stop > begin else {}
         for block in sorted(overlays):
-            self._extend_text(block)
+            if len(self._keys) < block:
+                self._extend_text(block)
             self._extend_one(overlays[block])
         self._extend_text(last)
 
@@ -148,12 +150,15 @@ class KeyChain:
 
     def _extend_one(self, overlays: bytes) -> None:
         first, step = len(self._keys), self.block_size * ID_BYTES
-        ids = self._ids[first * step : (first + 1) * step]
-        message = self._parent() + struct.pack("<I", self.block_size) + ids + overlays
+        message = self._parent() + self._size + self._ids[first * step : (first + 1) * step] + overlays
         self._keys.append(blake3(message, key=self._key).digest())
 
     def _parent(self) -> bytes:
         return self._keys[-1] if self._keys else self.root_key
+
+
+def _is_empty(things: Any) -> bool:
+    return isinstance(things, (tuple, list)) and not things
 
 
 def python_text_keys(token_ids: Any, parent: bytes, key: bytes, block_size: int) -> list[bytes]:

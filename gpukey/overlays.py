@@ -14,6 +14,7 @@ from gpukey.secret import Secret
 from gpukey.spans import EmbeddingSpan, MultimodalItem
 
 ROWS, PLACED_SPAN = 1, 4
+HEAD = struct.Struct("<BII")  # kind, start in block, count
 Part = tuple[int, int, int, bytes]  # start in block, kind, count, payload: the order in which overlays are sorted
 Thing = TypeVar("Thing", EmbeddingSpan, MultimodalItem)
 
@@ -96,10 +97,12 @@ class Overlays:
         parts: dict[int, list[Part]] = {}
         for span in self._spans:
             for block, start, count, offset in _pieces(span, begin, end, block_size):
-                _add_rows(parts.setdefault(block, []), start, count, span.thing, offset)
+                found = parts.get(block)
+                if found is None:
+                    found = parts[block] = []
+                _add_rows(found, start, count, span.thing, offset)
                 if span.payload:
-                    payload = struct.pack("<I", offset) + span.payload
-                    parts[block].append((start, PLACED_SPAN, count, payload))
+                    found.append((start, PLACED_SPAN, count, struct.pack("<I", offset) + span.payload))
         for item in self._items:
             for block, start, count, offset in _pieces(item, begin, end, block_size):
                 payload = struct.pack("<I", offset) + item.payload
@@ -155,15 +158,19 @@ def _add_rows(parts: list[Part], start: int, count: int, span: EmbeddingSpan, of
     """As kind 1; a run that goes on where the block's last one ended becomes one with it."""
     size = span.digest_size
     rows = span.fingerprints[offset * size : (offset + count) * size]
-    for i, (before, kind, length, payload) in enumerate(parts):
-        if kind == ROWS and before + length == start:
-            parts[i] = (before, ROWS, length + count, payload + rows)
-            return
+    if parts:
+        for i, (before, kind, length, payload) in enumerate(parts):
+            if kind == ROWS and before + length == start:
+                parts[i] = (before, ROWS, length + count, payload + rows)
+                return
     parts.append((start, ROWS, count, rows))
 
 
 def _spell(parts: list[Part]) -> bytes:
-    return b"".join(struct.pack("<BII", kind, start, count) + payload for start, kind, count, payload in sorted(parts))
+    if len(parts) == 1:
+        start, kind, count, payload = parts[0]
+        return HEAD.pack(kind, start, count) + payload
+    return b"".join(HEAD.pack(kind, start, count) + payload for start, kind, count, payload in sorted(parts))
 
 
 def _listed(name: str, things: Iterable[Any]) -> Iterable[Any]:

@@ -121,6 +121,7 @@ def test_the_same_insert_twice_changes_nothing(cache):
 
 
 def test_a_recycled_block_is_unreachable_under_its_old_key():
+    """kvcached#362: a small pool, refilled 200 times; an old key never finds new content."""
     cache = PrefixCache(2, 4)
     for i in range(1, 201):
         blocks, hit = run(cache, chain(2, i))
@@ -356,12 +357,14 @@ def test_check_sees_every_kind_of_damage(damage, says):
 
 
 def test_with_real_keys():
-    """Two prompts that diverge inside a block share none of it (Mooncake#4153)."""
+    """Mooncake#4153: prompts that diverge inside a block share none of it. vllm#42119: one builder of keys for all."""
     cache = PrefixCache(16, 16)
 
     def keys(ids):
         return block_keys(ids, block_size=16, root=ROOT, secret=SECRET)
 
-    cache.free(run(cache, keys(range(64)))[0])
+    blocks, _ = run(cache, keys(range(64)))
+    assert [cache.key_of(block) for block in blocks] == keys(range(64)), "what a connector exports is the engine's key"
+    cache.free(blocks)
     assert cache.match(keys([*range(40), 7, *range(41, 64)]), 64).num_cached_tokens == 32
     assert cache.match(keys(range(64)), 64).num_cached_tokens == 48

@@ -112,6 +112,9 @@ def test_tensors_of_another_form():
         ({"embeds": span(0, 1)}, TypeError, "embeds is a EmbeddingSpan; a list"),
         ({"embeds": [bytes(16)]}, TypeError, "embeds[0] is a bytes; a gpukey.EmbeddingSpan"),
         ({"embeds": [span(0, 1), item()]}, TypeError, "embeds[1] is a MultimodalItem; a gpukey.EmbeddingSpan"),
+        ({"embeds": None}, TypeError, "embeds is a NoneType; a list"),
+        ({"items": None}, TypeError, "items is a NoneType; a list"),
+        ({"embeds": [None]}, TypeError, "embeds[0] is a NoneType; a gpukey.EmbeddingSpan"),
         ({"embeds": 5}, TypeError, "embeds is a int; a list"),
         ({"items": [span(0, 1)]}, TypeError, "items[0] is a EmbeddingSpan; a gpukey.MultimodalItem"),
         ({"items": item()}, TypeError, "items is a MultimodalItem; a list"),
@@ -134,7 +137,7 @@ def test_tensors_of_another_form():
     ],
 )
 def test_arguments_of_block_keys(how, error, says):
-    """sglang PR#36595: a span that does not fit its place is an error before anything runs."""
+    """sglang PR#36595, imp PR#1180: what does not fit, or is missing, is an error, and no key of tokens alone."""
     with pytest.raises(error, match=re.escape(says)):
         keys(**how)
 
