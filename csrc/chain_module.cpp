@@ -93,6 +93,11 @@ bool read_ids(PyObject* token_ids, std::vector<int64_t>& ids) {
   const Owned view(PyMemoryView_FromObject(token_ids));
   if (view) return read_buffer(view.get(), ids);
   PyErr_Clear();
+  if (!PySequence_Check(token_ids)) {
+    const Owned name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(token_ids)), "__name__"));
+    if (name) PyErr_Format(PyExc_TypeError, "token_ids is a %U; a sequence of integers is needed", name.get());
+    return false;
+  }
   const Owned list(PySequence_List(token_ids));
   return list && read_sequence(list.get(), ids);
 }
