@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ptx import Memory
 from ptx.hash_checks import HOSTILE, HOSTILE_64, SPANS, check_fold
+from ptx.layout import Output, Placed, RowsCase, keyed, map_key
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -52,6 +53,23 @@ def test_random_bounds(launcher, dtype):
     rng = np.random.default_rng(11)
     for _ in range(8):
         check_fold(launcher, 200, [int(b) for b in rng.integers(-50, 260, 20)], dtype, 16)
+
+
+def test_span_numbers_beyond_32_bits(launcher):
+    """The last block of 2^30 spans: its bounds and its digest lie more than 4 GiB away, its rows too."""
+    spans, num_rows, memory, rng = 2**30, 2**31, Memory(), np.random.default_rng(2)
+    placed = Placed(memory, rng, RowsCase(70, 16, 16))
+    key, key_at = map_key(memory, rng)
+    bounds = memory.map(np.array([num_rows - 70, num_rows], np.int64))
+    out = Output(memory, 1, 16, 16)
+    launcher.only = range(spans - 1, spans)
+    try:
+        data, digests = placed.address - 16 * (num_rows - 70), out.address - 16 * (spans - 1)
+        cu_seqlens = bounds - 8 * (spans - 1)
+        launcher.fold(memory, data % 2**64, num_rows, cu_seqlens % 2**64, spans, 8, key_at, digests % 2**64, 16)
+    finally:
+        launcher.only = None
+    out.check([keyed(key, b"".join(row.tobytes() for row in placed.rows), 16)])
 
 
 def test_no_spans(launcher):

@@ -41,6 +41,24 @@ def test_strides_beyond_32_bits(launcher, stride):
         check_rows(launcher, RowsCase(5, width, stride), seed=width)
 
 
+@pytest.mark.parametrize("num_rows", [2**28 + 40, 2**31 + 40, 2**33 + 40])
+def test_row_numbers_and_digests_beyond_32_bits(launcher, num_rows):
+    """The last block of a launch whose output alone is larger than 4 GiB; what is not mapped is not touched."""
+    width, stride, size, memory, rng = 70, 80, 16, Memory(), np.random.default_rng(9)
+    first = num_rows // 256 * 256
+    placed = Placed(memory, rng, RowsCase(num_rows - first, width, stride))
+    key, key_at = map_key(memory, rng)
+    out = Output(memory, num_rows - first, size, size)
+    launcher.only = range(first // 256, first // 256 + 1)
+    try:
+        data, digests = placed.address - first * stride, out.address - first * size
+        launcher.rows(memory, data % 2**64, num_rows, width, stride, key_at, digests % 2**64, size)
+    finally:
+        launcher.only = None
+    assert launcher.launches[0][1:] == ((first // 256 + 1, 1, 1), (256, 1, 1))
+    out.check([keyed(key, row, size) for row in placed.rows])
+
+
 def test_no_rows(launcher):
     stats = launcher.rows(Memory(), 0, 0, 64, 64, 16, 0, 16)
     assert launcher.launches == []

@@ -34,17 +34,16 @@ def instructions_of_one(build_once, arch: int) -> int:
 def measure(launcher, hidden: int) -> tuple[float, str]:
     width = 2 * hidden
     memory, rng = Memory(), np.random.default_rng(hidden)
-    launcher.max_blocks = 1
     try:
         _, key = map_key(memory, rng)
         sample = 256 * SAMPLE  # rows that are there; the sampled blocks touch no others
         placed = Placed(memory, rng, RowsCase(sample, width, width))
         out = Output(memory, sample, 16, 16)
-        launcher.max_blocks = SAMPLE
+        launcher.only = range(SAMPLE)
         stats = launcher.rows(memory, placed.address, FULL, width, width, key, out.address, 16)
         written = (len(out.data) - memory.undefined(out.start)) // 16
     finally:
-        launcher.max_blocks = None
+        launcher.only = None
     kernel, grid, block = launcher.launches[0]
     return stats.issue_slots / (written * useful_compressions(width)), f"{kernel} {grid[0]} x {block[0]}"
 

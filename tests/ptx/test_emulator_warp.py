@@ -142,6 +142,41 @@ def test_votes():
         assert other[[0, 63]].tolist() == rest
 
 
+@pytest.mark.parametrize("op", ["add.u32", "min.u32", "max.u32", "min.s32", "max.s32", "and.b32", "or.b32", "xor.b32"])
+def test_redux(op):
+    values = np.random.default_rng(4).integers(0, 2**32, 64, np.uint32)
+    body = f"setp.lt.u32 %p1, %a, 40; @!%p1 bra STORE; setp.lt.u32 %p2, %a, 32; selp.b32 %r1, -1, 255, %p2; redux.sync.{op} %d, %b, %r1;"
+    got = run(body, LANES, values)[0]
+    name, kind = op.split(".")
+    for a, b in ((0, 32), (32, 40)):
+        part = values[a:b].view(np.int32 if kind == "s32" else np.uint32)
+        functions = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}
+        want = functions.get(name, np.bitwise_xor).reduce(part, dtype=part.dtype)
+        assert got[a:b].tolist() == [int(want) % 2**32] * (b - a)
+    with pytest.raises(PTXError, match="of the membermask are not here"):
+        run(body.replace("255", "511"), LANES, values)
+
+
+def test_matrices_move_as_the_manual_draws_them():
+    """stmatrix spreads a lane's word to row lane / 4, column lane % 4; ldmatrix reads it back."""
+    module = ".shared .align 16 .b8 matrix[1024];"
+    rows = "mov.u32 %r1, matrix; and.b32 %r2, %a, 31; mad.lo.u32 %r3, %r2, 16, %r1; mad.lo.u32 %r4, %r2, 4, %r1;"
+    store = rows + "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r3], {%a, %b}; bar.sync 0;"
+    first, second, _ = run(
+        store + "ld.shared.u32 %d, [%r4]; ld.shared.u32 %e, [%r4+128];", LANES[:32], LANES[:32] + 50, module=module
+    )
+    assert first.tolist() == list(range(32))
+    assert second.tolist() == list(range(50, 82))
+    load = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%d, %e}, [%r3];"
+    first, second, _ = run(store + load, LANES[:32], LANES[:32] + 50, module=module)
+    assert first.tolist() == list(range(32))
+    assert second.tolist() == list(range(50, 82))
+    with pytest.raises(PTXError, match="no multiple of 16"):
+        run(store + load.replace("[%r3]", "[%r3+4]"), LANES[:32], LANES[:32], module=module)
+    with pytest.raises(PTXError, match="outside the 1024 bytes"):
+        run(store + load.replace("[%r3]", "[%r3+784]"), LANES[:32], LANES[:32], module=module)
+
+
 def test_active_mask():
     body = "activemask.b32 %d; setp.lt.u32 %p1, %a, 5; @%p1 bra STORE; activemask.b32 %d;"
     assert run(body, LANES[:32])[0].tolist() == [0xFFFFFFFF] * 5 + [0xFFFFFFE0] * 27

@@ -47,7 +47,7 @@ class Compiled:
         self._writes.append(list(e.writes))
 
     def function(self, index: int) -> Callable[[Any], Any]:
-        """Takes the running lanes (run.Lanes); returns the branch condition or the switch index, if there is one."""
+        """Takes the running lanes (warp.Warps); returns the branch condition or the switch index, if there is one."""
         if index not in self._functions:
             self._functions[index] = self._make(index)
         return self._functions[index]

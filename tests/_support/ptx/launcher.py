@@ -25,7 +25,7 @@ class Launcher:
 
     def __init__(self, module: Module, library: Path) -> None:
         self.module = module
-        self.max_blocks: int | None = None  # this and fill: see Module.launch
+        self.only: range | None = None  # this and fill: see Module.launch
         self.fill = 0xA5
         self.grid: int | None = None  # run this many blocks instead of the plan's
         self.library = library
@@ -43,7 +43,7 @@ class Launcher:
             blocks = (self.grid, 1, 1) if self.grid else tuple(grid[:3])
             self.launches.append((name, blocks, tuple(block[:3])))
             self.stats += self.module.launch(
-                name, blocks, block[:3], values, shared, self._memory, max_blocks=self.max_blocks, fill=self.fill
+                name, blocks, block[:3], values, shared, self._memory, only=self.only, fill=self.fill
             )
         except Exception as error:  # cannot cross the C frames: raised again in _call
             self._error = error

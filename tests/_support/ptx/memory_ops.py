@@ -92,3 +92,7 @@ def _address(e: Emitter, text: str, space: str | None) -> str:
     else:
         width, value = 64, e.value(base, "u64")
     return f"({value} + {e.constant(offset, width)}).astype(u64)" if offset else f"{value}.astype(u64)"
+
+
+def shared_address(e: Emitter, text: str) -> str:
+    return _address(e, text, "shared")

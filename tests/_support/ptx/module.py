@@ -52,11 +52,11 @@ class Module:
     def launch(
         self, name: str, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[int | bytes],
         shared_bytes: int = 0, buffers: Memory | None = None, *, lanes: int = 8192, fill: int = 0xA5,
-        max_blocks: int | None = None,
+        only: range | None = None,
     ) -> Stats:  # fmt: skip
         """Run a grid. `args`: an integer, or the bytes of a struct, for each parameter; `shared_bytes`: dynamic;
         `lanes`: how many run at once; `fill`: what shared and local memory hold at the start;
-        `max_blocks`: run only the first blocks, a sample of a grid whose blocks do equal work."""
+        `only`: run these blocks of the grid, by number."""
         compiled = self.compiled(name)
         extent, threads = _dim("grid", grid, (2**31 - 1, 65535, 65535)), _dim("block", block, (1024, 1024, 64))
         size = threads[0] * threads[1] * threads[2]
@@ -66,11 +66,12 @@ class Module:
         params = _pack(compiled, args)
         memory = (buffers or Memory()).space(self._constants())
         stats = Stats()
-        total, step = min(extent[0] * extent[1] * extent[2], max_blocks or 2**31), max(1, lanes // size)
+        step = max(1, lanes // size)
+        chosen = range(extent[0] * extent[1] * extent[2]) if only is None else only
         try:
             with np.errstate(all="ignore"):
-                for first in range(0, total, step):
-                    blocks = range(first, min(total, first + step))
+                for first in range(0, len(chosen), step):
+                    blocks = chosen[first : first + step]
                     Batch(compiled, extent, threads, blocks, params, shared_bytes, memory, fill).run(stats)
         finally:
             memory.close()

@@ -6,9 +6,9 @@ import numpy as np
 
 from .compile import Compiled
 from .errors import PTXError
-from .lanes import Lanes
 from .memory import GlobalSpace, PrivateSpace
 from .stats import Stats
+from .warp import Warps
 
 Dim = tuple[int, int, int]
 Array = np.ndarray[Any, Any]
@@ -40,7 +40,7 @@ class Batch:
         self.alive = thread < self.threads
         self.place = np.where(self.alive, compiled.layout.place_of[0], _LEFT)
         self.resume = np.zeros(self.size, np.int64)  # for lanes at a barrier: their next place
-        self.lanes = Lanes(self)
+        self.lanes = Warps(self)
         self._live_bits: Array | None = None
 
     def _special_registers(self, thread: Array, block: Array, shared: int) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Batch:
 
     def _wait(self, at: int, after: int) -> None:
         """bar.sync is for whole warps: every lane of a warp that has not left must be here."""
-        here = self.lanes._bits(np.arange(self.lanes.count))
+        here = self.lanes.bits(np.arange(self.lanes.count))
         torn = (here != 0) & (here != self.live_bits())
         if torn.any():
             one = int(np.flatnonzero(self.lanes.index // 32 == np.flatnonzero(torn)[0])[0])

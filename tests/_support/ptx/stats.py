@@ -36,7 +36,7 @@ _CLASSES = {
     "and": "logic", "or": "logic", "xor": "logic", "not": "logic", "lop3": "logic",
     "shl": "shift", "shr": "shift", "shf": "shift", "prmt": "shift", "bfe": "shift", "bfi": "shift",
     "setp": "compare", "selp": "compare", "min": "compare", "max": "compare",
-    "mov": "move", "cvt": "move", "cvta": "move", "shfl": "shuffle", "vote": "vote",
+    "mov": "move", "cvt": "move", "cvta": "move", "shfl": "shuffle", "redux": "shuffle", "vote": "vote",
     "bra": "branch", "brx": "branch", "ret": "branch", "exit": "branch", "bar": "barrier", "barrier": "barrier",
 }  # fmt: skip
 
@@ -47,6 +47,8 @@ def instruction_class(mnemonic: str) -> str:
     if stem in ("ld", "ldu", "st"):
         space = next((m.split("::")[0] for m in modifiers if m.split("::")[0] in _SPACES), "generic")
         return f"{'st' if stem == 'st' else 'ld'}.{space}"
+    if stem in ("ldmatrix", "stmatrix"):
+        return f"{stem[:2]}.shared"
     return _CLASSES.get(stem, "other")
 
 

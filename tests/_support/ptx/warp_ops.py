@@ -1,6 +1,7 @@
 """Instructions that name other lanes, barriers and control flow that only ends a basic block."""
 
 from .emit import Emitter, instruction
+from .memory_ops import shared_address
 
 
 @instruction(r"shfl\.sync\.(?P<mode>up|down|bfly|idx)\.b32")
@@ -18,6 +19,30 @@ def shuffle(e: Emitter, mode: str) -> None:
 def vote(e: Emitter, mode: str | None, ballot: str | None) -> None:
     d, p, mask = e.args(3)
     e.assign(d, f"t.vote({e.current.index}, {mode or ballot!r}, {e.predicate(p)}, {e.value(mask, 'b32')}, {e.guard})")
+
+
+@instruction(r"redux\.sync\.(?:(?P<op>add|min|max)\.(?P<type>[us]32)|(?P<bitwise>and|or|xor)\.b32)")
+def reduce(e: Emitter, op: str | None, type: str | None, bitwise: str | None) -> None:
+    d, a, mask = e.args(3)
+    value = e.number(a, type or "b32")
+    reduced = f"t.reduce({e.current.index}, {op or bitwise!r}, {value}, {e.value(mask, 'b32')}, {e.guard})"
+    e.result(d, reduced, type or "b32")
+
+
+@instruction(r"ldmatrix\.sync\.aligned\.m8n8\.x(?P<count>[124])\.shared\.b16")
+def load_matrix(e: Emitter, count: str) -> None:
+    d, address = e.args(2)
+    rows = e.temporary(f"t.matrix_rows({e.current.index}, {shared_address(e, address)}, {count}, {e.guard})")
+    for i, register in enumerate(e.vector(d)):
+        e.assign(register, f"t.load({e.current.index}, 'shared', {rows}[{i}], 4, 1, None)[0]")
+
+
+@instruction(r"stmatrix\.sync\.aligned\.m8n8\.x(?P<count>[124])\.shared\.b16")
+def store_matrix(e: Emitter, count: str) -> None:
+    address, source = e.args(2)
+    rows = e.temporary(f"t.matrix_rows({e.current.index}, {shared_address(e, address)}, {count}, {e.guard})")
+    for i, register in enumerate(e.vector(source)):
+        e.line(f"t.store({e.current.index}, 'shared', {rows}[{i}], ({e.value(register, 'b32')},), None)")
 
 
 @instruction(r"activemask\.b32")
