@@ -1,4 +1,4 @@
-// gpukey._chain: block keys of text for processes without torch (routers). One function, Python's limited API of 3.10.
+// gpukey._chain: token ids and block keys of text for processes without torch (routers). Python's limited API of 3.10.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
@@ -150,28 +150,45 @@ PyObject* text_keys(PyObject*, PyObject* arguments, PyObject* keywords) {
   return result.release();
 }
 
-PyObject* text_keys_checked(PyObject* self, PyObject* arguments, PyObject* keywords) {
+PyObject* encode_ids(PyObject*, PyObject* token_ids) {
+  std::vector<int64_t> ids;
+  if (!read_ids(token_ids, ids)) return nullptr;
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t));
+}
+
+// A C++ exception may not pass through Python.
+template <class... Arguments>
+PyObject* guarded(PyObject* (*function)(PyObject*, Arguments...), PyObject* self, Arguments... arguments) {
   try {
-    return text_keys(self, arguments, keywords);
+    return function(self, arguments...);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
 }
 
-constexpr const char* kDoc =
+PyObject* text_keys_guarded(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return guarded(text_keys, self, arguments, keywords);
+}
+
+PyObject* encode_ids_guarded(PyObject* self, PyObject* token_ids) { return guarded(encode_ids, self, token_ids); }
+
+constexpr const char* kTextKeys =
     "text_keys(token_ids, parent, key, block_size) -> list[bytes]\n\n"
     "Keys of all full blocks, 32 bytes each, without overlays (docs/spec.md, \"block key\"). token_ids: integers in\n"
     "0 <= id < 2**63 as a list, a tuple, any sequence or a one-dimensional int64 buffer; parent: 32 bytes; key: 32 bytes,\n"
     "B3D(\"block\", ...). TypeError and ValueError name the id that is none.";
+constexpr const char* kEncodeIds =
+    "encode_ids(token_ids) -> bytes\n\nThe ids as a block key hashes them, 8 bytes each. The same checks as text_keys.";
 
 PyMethodDef methods[] = {
-    {"text_keys", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(text_keys_checked)),
-     METH_VARARGS | METH_KEYWORDS, kDoc},
+    {"text_keys", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(text_keys_guarded)),
+     METH_VARARGS | METH_KEYWORDS, kTextKeys},
+    {"encode_ids", encode_ids_guarded, METH_O, kEncodeIds},
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_chain", "Block keys of text, compiled.", 0, methods, nullptr, nullptr,
-                      nullptr,               nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_chain", "Token ids and block keys of text, compiled.", 0, methods, nullptr,
+                      nullptr,               nullptr, nullptr};
 
 }  // namespace
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpukey import reference
-from gpukey._chain import text_keys
+from gpukey._chain import encode_ids, text_keys
 from gpukey.secret import Secret
 
 SECRET = b"a secret for tests, long enough"
@@ -42,6 +42,7 @@ def test_every_form_of_ids(block_size):
     ]
     for form in forms:
         assert text_keys(form, PARENT, KEY, block_size) == wanted
+        assert encode_ids(form) == np.array(ids, "<i8").tobytes()
     assert text_keys(np.array([ids, ids]).T[:, 0], PARENT, KEY, block_size) == wanted  # not contiguous
     assert text_keys(token_ids=ids, parent=PARENT, key=KEY, block_size=block_size) == wanted
 
@@ -100,6 +101,8 @@ class Lying:
 def test_wrong_ids(ids, error, message):
     with pytest.raises(error, match=message):
         text_keys(ids, PARENT, KEY, 2)
+    with pytest.raises(error, match=message):
+        encode_ids(ids)
 
 
 @pytest.mark.parametrize(
