@@ -40,8 +40,8 @@ def print_fingerprints(path: str, name: str | None, digest_size: int) -> None:
                 bounds = torch.tensor([0, len(rows)])
                 span = fingerprint_spans(rows, bounds, secret=secret, digest_size=digest_size)
                 print(f"{span.numpy().tobytes().hex()}  {each}  {kind}")
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file ({error})") from error
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read as a safetensors file ({error})") from error
 
 
 def _progress(number: int, total: int) -> None:

@@ -26,6 +26,8 @@ class GpukeyDriver:
     note = None
 
     def __init__(self, options: Options) -> None:
+        if options.dtype is not None and not isinstance(getattr(torch, options.dtype, None), torch.dtype):
+            raise ValueError(f"dtype is {options.dtype!r}; the name of a torch dtype is needed")
         # float32 on a CPU: outputs of other dtypes depend there on how rows are batched.
         dtype = options.dtype or ("float32" if torch.device(options.device).type == "cpu" else None)
         self._llm = LLM(
