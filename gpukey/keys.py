@@ -20,6 +20,7 @@ from gpukey.token_ids import encode_token_ids
 __all__ = ["EmbeddingSpan", "KeyChain", "MultimodalItem", "Root", "block_keys", "item_id"]
 
 ID_BYTES = 8
+PIECE = 1 << 16
 
 
 def block_keys(
@@ -141,12 +142,14 @@ class KeyChain:
 
     def _extend_text(self, last: int) -> None:
         """Key the blocks before number `last`, which have no overlays."""
-        first, step = len(self._keys), self.block_size * ID_BYTES
-        if last - first > 1:
-            ids = np.frombuffer(bytes(self._ids[first * step : last * step]), "<i8")
-            self._keys += text_keys(ids, self._parent(), self._key, self.block_size)
-        elif last - first == 1:
+        step = self.block_size * ID_BYTES
+        if last - len(self._keys) == 1:
             self._extend_one(b"")
+        while (first := len(self._keys)) < last:
+            # In pieces that fit the allocator's small blocks: fresh pages cost more than the hash.
+            stop = min(last, first + max(PIECE // step, 1))
+            ids = np.frombuffer(self._ids[first * step : stop * step], "<i8")
+            self._keys += text_keys(ids, self._parent(), self._key, self.block_size)
 
     def _extend_one(self, overlays: bytes) -> None:
         first, step = len(self._keys), self.block_size * ID_BYTES

@@ -14,8 +14,9 @@ from gpukey._checks import U63
 WANTED = "a 1-D integer array or a sequence of integers, each 0 to 2^63 - 1, is needed"
 
 
-def encode_token_ids(token_ids: Any) -> bytes:
-    """8 bytes an id, from a list, tuple, range, numpy array, or whatever numpy reads as an array (a CPU tensor)."""
+def encode_token_ids(token_ids: Any) -> bytes | memoryview:
+    """8 bytes an id (a view, not a copy, where that is possible), from a list, tuple, range, numpy array, or whatever
+    numpy reads as an array (a CPU tensor)."""
     if isinstance(token_ids, np.ndarray) or hasattr(token_ids, "__array__"):
         return _from_array(np.asarray(token_ids))
     if isinstance(token_ids, (str, bytes, bytearray, memoryview)) or not isinstance(token_ids, Sequence):
@@ -23,7 +24,7 @@ def encode_token_ids(token_ids: Any) -> bytes:
     return _from_sequence(token_ids)
 
 
-def _from_array(ids: npt.NDArray[Any]) -> bytes:
+def _from_array(ids: npt.NDArray[Any]) -> bytes | memoryview:
     if ids.ndim != 1:
         raise ValueError(f"token_ids has {ids.ndim} dimensions; {WANTED}")
     if ids.dtype == object:
@@ -32,10 +33,10 @@ def _from_array(ids: npt.NDArray[Any]) -> bytes:
         raise TypeError(f"token_ids has dtype {ids.dtype}; {WANTED}")
     if ids.size and (ids.min() < 0 or ids.max() > U63):
         _refuse(ids.tolist())
-    return ids.astype("<i8", copy=False).tobytes()
+    return np.ascontiguousarray(ids, "<i8").view(np.uint8).data
 
 
-def _from_sequence(token_ids: Sequence[Any]) -> bytes:
+def _from_sequence(token_ids: Sequence[Any]) -> bytes | memoryview:
     if len(token_ids) == 1 and type(token_ids[0]) is int and 0 <= token_ids[0] <= U63:
         return token_ids[0].to_bytes(8, "little")  # a decode step
     try:
@@ -48,7 +49,7 @@ def _from_sequence(token_ids: Sequence[Any]) -> bytes:
         for i in np.flatnonzero(ids <= 1).tolist():
             if ids[i] < 0 or _is_boolean(token_ids[i]):
                 _refuse(token_ids)
-    return packed.tobytes()
+    return memoryview(packed).cast("B")
 
 
 def _is_boolean(value: Any) -> bool:

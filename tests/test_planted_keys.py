@@ -118,7 +118,7 @@ def ids_are_cut_to_32_bits(patch):
     real = keys.encode_token_ids
 
     def cut(token_ids):
-        raw = real(token_ids)
+        raw = bytes(real(token_ids))
         return b"".join(raw[i : i + 4] + bytes(4) for i in range(0, len(raw), 8))
 
     patch.setattr(keys, "encode_token_ids", cut)
