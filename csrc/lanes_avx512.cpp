@@ -6,6 +6,7 @@
 #pragma GCC target("avx512f,avx512vl")
 #endif
 
+#define GPUKEY_BYTE_SHUFFLES
 #include "lanes_impl.h"
 
 void gpukey::cpu::hash_batch_avx512(const Batch& batch, int length, Node node, bool root, const uint32_t* key) {

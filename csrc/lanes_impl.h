@@ -31,19 +31,21 @@ constexpr int of_groups(int elements, int group, bool upper, int i) {
   return (2 * (index % half) + upper) * group + i % group + index / half * elements;
 }
 
+// Elements i... of a ‖ b.
+template <int... i, class Word>
+GK_INLINE Word shuffle(Word a, Word b) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, i...);
+#else
+  using Element = decltype(a[0] + 0u);
+  return __builtin_shuffle(a, b, Word{static_cast<Element>(i)...});
+#endif
+}
+
 template <bool kGroups, bool kUpper, class Word, int... i>
 GK_INLINE Word interleave(Word a, Word b, std::integer_sequence<int, i...>) {
   constexpr int kElements = sizeof...(i), kGroup = 16 * kElements / sizeof(Word);
-#if defined(__clang__)
-  return __builtin_shufflevector(
-      a, b, (kGroups ? of_groups(kElements, kGroup, kUpper, i) : within_groups(kElements, kGroup, kUpper, i))...);
-#else
-  using Element = decltype(a[0] + a[0]);
-  return __builtin_shuffle(
-      a, b,
-      Word{static_cast<Element>(kGroups ? of_groups(kElements, kGroup, kUpper, i)
-                                        : within_groups(kElements, kGroup, kUpper, i))...});
-#endif
+  return shuffle<(kGroups ? of_groups(kElements, kGroup, kUpper, i) : within_groups(kElements, kGroup, kUpper, i))...>(a, b);
 }
 
 // a, b = lower, upper interleaving, as elements of type Element.
@@ -152,6 +154,26 @@ GK_INLINE void hash_lanes(const Batch& batch, int first, int length, Node node, 
   store_cvs<kLanes>(cv, count, batch.cvs + first);
 }
 
+// To the right within each word.
+template <int kBytes, int... i>
+GK_INLINE Lanes<8> rotate_bytes(Lanes<8> x, std::integer_sequence<int, i...>) {
+  using Bytes = Vector<uint8_t, 32>::type;
+  return (Lanes<8>)shuffle<((i & ~3) | ((i + kBytes) & 3))...>((Bytes)x, (Bytes)x);
+}
+
 }  // namespace
 }  // namespace cpu
+
+#if defined(GPUKEY_BYTE_SHUFFLES)
+// One byte shuffle of AVX2 in place of two shifts and an or. (Compilers do not define __AVX2__ for a target pragma.)
+template <>
+GK_INLINE cpu::Lanes<8> rotate_right<16>(cpu::Lanes<8> x) {
+  return cpu::rotate_bytes<2>(x, std::make_integer_sequence<int, 32>());
+}
+template <>
+GK_INLINE cpu::Lanes<8> rotate_right<8>(cpu::Lanes<8> x) {
+  return cpu::rotate_bytes<1>(x, std::make_integer_sequence<int, 32>());
+}
+#endif
+
 }  // namespace gpukey
