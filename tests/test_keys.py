@@ -5,11 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import slow_keys
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import pattern
 
 from gpukey import keys as module
+from gpukey import reference
 from gpukey.keys import EmbeddingSpan, MultimodalItem, Root, block_keys, item_id
 from gpukey.secret import Secret
 
@@ -115,6 +117,20 @@ def test_text_keys_of_both_paths_are_equal(n, block_size, seed):
     chain = module.KeyChain(block_size=block_size, root=ROOT, secret=SECRET)
     for text_keys in (module.text_keys, module.python_text_keys):
         assert text_keys(ids[:full].copy(), chain.root_key, chain._key, block_size) == wanted
+
+
+@pytest.mark.parametrize("block_size", [16, 1000, 10_000])
+def test_a_long_prompt_is_one_chain(block_size):
+    """Longer than the pieces in which it is hashed, with blocks shorter and longer than a piece."""
+    ids = np.random.default_rng(0).integers(0, 2**63 - 1, 30_500)
+    parent = reference.root_key(SECRET_BYTES, {**FIELDS, "block_size": block_size})
+    key = reference.derive_key("block", reference.master(SECRET_BYTES) + b"\x10")
+    wanted = []
+    for start in range(0, len(ids) // block_size * block_size, block_size):
+        head = parent + block_size.to_bytes(4, "little")
+        parent = blake3(head + ids[start : start + block_size].tobytes(), key=key).digest()
+        wanted.append(parent)
+    assert keys(ids, block_size=block_size) == keys(ids.tolist(), block_size=block_size) == wanted
 
 
 def test_pure_python_by_environment(fresh_python):
