@@ -33,7 +33,8 @@ class DeviceKey:
                 )
             copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             with torch.cuda.stream(copies):
-                self._tensor = host.pin_memory().to(device, non_blocking=True)
+                # Not pinned: allocating pinned memory may wait for the device, and 32 bytes are staged by the driver.
+                self._tensor = host.to(device, non_blocking=True)
                 self._copied = copies.record_event()
         self._ordered: set[int] = {copies.cuda_stream}
 
