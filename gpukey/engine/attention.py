@@ -25,13 +25,20 @@ def write_pools(key: Tensor, value: Tensor, key_pool: Tensor, value_pool: Tensor
     value_pool.view(-1, *value_pool.shape[2:]).index_copy_(0, slots, value)
 
 
-def gather(pool: Tensor, block_tables: Tensor, length: int) -> Tensor:
-    """The first `length` slots of each sequence: [num_seqs, kv_heads, length, dim]."""
-    num_seqs, max_blocks = block_tables.shape
-    block_size = pool.shape[1]
-    used = min(max_blocks, -(-length // block_size))
-    blocks = pool.index_select(0, block_tables[:, :used].reshape(-1))
-    return blocks.view(num_seqs, used * block_size, *pool.shape[2:])[:, :length].transpose(1, 2)
+def slots_of(block_tables: Tensor, lens: Tensor, longest: int, block_size: int) -> Tensor:
+    """Slots of each sequence's first `longest` positions, [num_seqs, longest].
+
+    Behind its end a sequence repeats its own last slot: a masked key still meets the arithmetic, and 0 * NaN is NaN,
+    so what pads one request must never be another one's KV.
+    """
+    position = torch.minimum(torch.arange(longest, device=lens.device), lens[:, None] - 1)
+    return block_tables.gather(1, position // block_size) * block_size + position % block_size
+
+
+def gather(pool: Tensor, slots: Tensor) -> Tensor:
+    """Slots [num_seqs, length] of a pool as [num_seqs, kv_heads, length, dim]."""
+    rows = pool.view(-1, *pool.shape[2:]).index_select(0, slots.reshape(-1))
+    return rows.view(*slots.shape, *pool.shape[2:]).transpose(1, 2)
 
 
 def decode(
@@ -42,7 +49,8 @@ def decode(
     """
     num_seqs, heads, dim = query.shape
     kv_heads = key_pool.shape[2]
-    keys, values = gather(key_pool, tables, longest), gather(value_pool, tables, longest)
+    slots = slots_of(tables, lens, longest, key_pool.shape[1])
+    keys, values = gather(key_pool, slots), gather(value_pool, slots)
     mask = (torch.arange(longest, device=lens.device) < lens[:, None])[:, None, None, :]
     out = sdpa(query.view(num_seqs, kv_heads, heads // kv_heads, dim), keys, values, attn_mask=mask, scale=scale)
     return out.reshape(num_seqs, heads, values.shape[-1])
@@ -69,7 +77,8 @@ def prefill_padded(
     padded = query[rows.clamp(max=query.shape[0] - 1)].transpose(1, 2)
     position = (lens - counts)[:, None] + step
     mask = torch.arange(longest, device=device) <= position[:, :, None]
-    keys, values = gather(key_pool, tables, longest), gather(value_pool, tables, longest)
+    slots = slots_of(tables, lens, longest, key_pool.shape[1])
+    keys, values = gather(key_pool, slots), gather(value_pool, slots)
     out = sdpa(padded, keys, values, attn_mask=mask[:, None], scale=scale, enable_gqa=heads != keys.shape[1])
     # Padding queries all land on one spare row behind the real ones.
     target = torch.where(step < counts[:, None], rows, query.shape[0])
@@ -93,7 +102,9 @@ def prefill_one(
     mask = None
     keys, values = key.transpose(0, 1)[None], value.transpose(0, 1)[None]
     if context > count:
-        keys, values = gather(key_pool, table[None], context), gather(value_pool, table[None], context)
+        position, block_size = torch.arange(context, device=query.device), key_pool.shape[1]
+        slots = (table[position // block_size] * block_size + position % block_size)[None]
+        keys, values = gather(key_pool, slots), gather(value_pool, slots)
         mask = torch.ones(count, context, dtype=torch.bool, device=query.device).tril(context - count)
     gqa = query.shape[1] != key.shape[1]
     out = sdpa(query.transpose(0, 1)[None], keys, values, mask, is_causal=mask is None, scale=scale, enable_gqa=gqa)

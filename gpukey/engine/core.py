@@ -140,9 +140,8 @@ class Engine:
                 self._finish(request, "error")
                 self._stats.requests_failed += 1
             return [request for request, _ in scheduled]
-        for request, count in scheduled:
-            self.scheduler.commit(request, count)
-            self._stats.computed_tokens += count
+        self.scheduler.commit(scheduled, self.runner.finite)
+        self._stats.computed_tokens += sum(count for _, count in scheduled)
         for request, token, log in zip(sampled, tokens, logs, strict=True):
             self._append(request, token, log)
         return sampled
@@ -230,7 +229,7 @@ class Engine:
             self._stats.keying_seconds += time.perf_counter() - began
 
     def _check_keys(self, request: Request) -> None:
-        self.keying.chain(request, self.adapters.fields(request.lora_name))
+        self.keying.chain(request, self.adapters.fields(request.lora_name)).require_complete()
 
     def _check_size(self, num_prompt: int, max_tokens: int) -> None:
         """The pool must hold the request alone, and the model must know its positions."""

@@ -38,6 +38,17 @@ class KVPool:
         self.keys = {i: pool(shape.kv_heads, shape.key_dim) for i, shape in layers.items()}
         self.values = {i: pool(shape.kv_heads, shape.value_dim) for i, shape in layers.items()}
 
+    def finite(self, block_ids: list[int]) -> list[bool]:
+        """Which of the blocks, all full, hold neither NaN nor infinity in any layer (a sum that overflows counts too)."""
+        index = torch.tensor(block_ids, device=next(iter(self.keys.values())).device)
+        sums = [
+            pool.index_select(0, index).flatten(1).sum(1)
+            for pools in (self.keys, self.values)
+            for pool in pools.values()
+        ]
+        result: list[bool] = torch.isfinite(torch.stack(sums)).all(0).tolist()
+        return result
+
     @property
     def nbytes(self) -> int:
         """Bytes of all pools."""

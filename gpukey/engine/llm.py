@@ -53,7 +53,7 @@ class LLM:
                 "identity='tokens' is blind to embeddings: it reuses wrong KV on purpose, for demonstration only"
             )
         if isinstance(dtype, str):
-            dtype = getattr(torch, dtype, None)
+            dtype = getattr(torch, dtype, dtype)
         if dtype is not None and not isinstance(dtype, torch.dtype):
             raise TypeError(f"dtype is {dtype!r}; a torch dtype or its name is needed")
         is_runner = hasattr(model, "forward") and hasattr(model, "allocate")

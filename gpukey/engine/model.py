@@ -42,6 +42,9 @@ class Runner(Protocol):
     def forward(self, batch: Batch, adapter: str | None) -> torch.Tensor:
         """Write the batch's KV; return logits [num_outputs, vocab_size] of the tokens in `batch.output_index`."""
 
+    def finite(self, block_ids: list[int]) -> list[bool]:
+        """Which of these full blocks hold neither NaN nor infinity."""
+
 
 @dataclass
 class PagedStep:
@@ -191,6 +194,11 @@ class TransformersRunner:
         self.adapters.use(adapter)
         return self.compute(batch)
 
+    @torch.inference_mode()
+    def finite(self, block_ids: list[int]) -> list[bool]:
+        """See `Runner.finite`."""
+        return self._allocated().finite(block_ids)
+
     def load_adapter(self, name: str, path: str, scale: float | None) -> None:
         """Load a peft LoRA directory."""
         self.adapters.load(name, path, scale)
@@ -201,8 +209,7 @@ class TransformersRunner:
 
     def compute(self, batch: Batch) -> torch.Tensor:
         """The traceable part: embeddings, replaced rows, the model with paged attention, logits."""
-        if self.pool is None:
-            raise RuntimeError("forward before allocate: there is no KV pool")
+        pool = self._allocated()
         embeds = self.model.get_input_embeddings()(batch.token_ids)
         if batch.rows is not None:
             torch.ops.gpukey.replace_rows(embeds, batch.rows, batch.row_index)
@@ -211,7 +218,12 @@ class TransformersRunner:
             position_ids=batch.positions[None],
             use_cache=False,
             logits_to_keep=batch.output_index,
-            step=PagedStep(self.pool.keys, self.pool.values, batch),
+            step=PagedStep(pool.keys, pool.values, batch),
         )
         logits: torch.Tensor = result.logits[0]
         return logits
+
+    def _allocated(self) -> KVPool:
+        if self.pool is None:
+            raise RuntimeError("allocate was not called: there is no KV pool")
+        return self.pool

@@ -58,15 +58,27 @@ class Scheduler:
             request.last_step = self.step
         return list(plan.items())
 
-    def commit(self, request: Request, count: int) -> None:
-        """`count` more tokens of it have their KV: publish the blocks that became full."""
-        before = request.num_computed // self.config.block_size
-        request.num_computed += count
-        if request.chain is None:
+    def commit(self, scheduled: list[Scheduled], finite: Callable[[list[int]], list[bool]]) -> None:
+        """The planned tokens have their KV: publish the blocks that became full.
+
+        A NaN may leak from a masked later position into a block whose key does not say so (0 * NaN): what is not
+        finite stays its request's own, and so does what comes after it.
+        """
+        full: list[tuple[Request, int]] = []
+        for request, count in scheduled:
+            before = request.num_computed // self.config.block_size
+            request.num_computed += count
+            if request.chain is not None:
+                full += [(request, i) for i in range(before, request.num_computed // self.config.block_size)]
+        if not full:
             return
-        for i in range(before, request.num_computed // self.config.block_size):
-            parent = request.block_ids[i - 1] if i else None
-            request.block_ids[i] = self.cache.insert(request.chain.keys[i], request.block_ids[i], parent)
+        for (request, i), good in zip(full, finite([request.block_ids[i] for request, i in full]), strict=True):
+            if not good:
+                request.uncached_reason = "its KV holds NaN or infinity"
+                request.chain = None
+            elif request.chain is not None:
+                parent = request.block_ids[i - 1] if i else None
+                request.block_ids[i] = self.cache.insert(request.chain.keys[i], request.block_ids[i], parent)
 
     def finish(self, request: Request) -> None:
         """Take it out of the queues and give its blocks back; published ones can still be hit."""

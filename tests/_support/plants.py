@@ -10,8 +10,9 @@ from unittest.mock import patch
 import torch
 
 from gpukey.cache import PrefixCache
-from gpukey.engine import batch, core
+from gpukey.engine import attention, batch, core
 from gpukey.engine.keying import Keying
+from gpukey.engine.kv import KVPool
 
 
 @contextmanager
@@ -92,13 +93,32 @@ def keyed_before_computed() -> Iterator[None]:
     run = core.Engine._run
 
     def early(engine: Any, scheduled: Any, adapter: Any) -> Any:
-        for request, count in scheduled:
-            done = request.num_computed
-            engine.scheduler.commit(request, count)
-            request.num_computed = done
+        done = [request.num_computed for request, _ in scheduled]
+        engine.scheduler.commit(scheduled, engine.runner.finite)
+        for (request, _), computed in zip(scheduled, done, strict=True):
+            request.num_computed = computed
         return run(engine, scheduled, adapter)
 
     with patch.object(core.Engine, "_run", early):
+        yield
+
+
+@contextmanager
+def padded_with_block_zero() -> Iterator[None]:
+    """Behind its end a sequence reads block 0, whoever owns that."""
+
+    def slots_of(tables: torch.Tensor, lens: torch.Tensor, longest: int, block_size: int) -> torch.Tensor:
+        position = torch.arange(longest).expand(len(tables), longest)
+        return tables.gather(1, position // block_size) * block_size + position % block_size
+
+    with patch.object(attention, "slots_of", slots_of):
+        yield
+
+
+@contextmanager
+def nan_published() -> Iterator[None]:
+    """Blocks are published whatever they hold."""
+    with patch.object(KVPool, "finite", lambda pool, block_ids: [True] * len(block_ids)):
         yield
 
 

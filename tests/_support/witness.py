@@ -56,6 +56,9 @@ class Witness:
         self.block_size = block_size
         self.pool = [POISON] * (num_blocks * block_size)
 
+    def finite(self, block_ids: list[int]) -> list[bool]:
+        return [True] * len(block_ids)
+
     def load_adapter(self, name: str, path: str, scale: float | None) -> None:
         self.adapters[name] = digest(repr((path, scale)).encode())
 

@@ -1,0 +1,157 @@
+"""What goes wrong in one place stays there: forwards that raise, NaN rows, aborts, exhausted pools."""
+
+import math
+
+import pytest
+import schedules
+import torch
+from plants import keyed_before_computed, nan_published, padded_with_block_zero
+from witness import Witness
+
+from gpukey.engine import LLM, EngineConfig, Prompt, RequestFailed, SamplingParams
+from gpukey.engine.core import Engine
+
+PARAMS = SamplingParams(max_tokens=6)
+
+
+def engine(**options):
+    made = Engine(Witness(), EngineConfig(block_size=4, num_blocks=64, **options), schedules.SECRET)
+    for name in schedules.ADAPTERS:
+        made.load_lora(name, f"/{name}", version="1")
+    return made
+
+
+def drain(made):
+    while made.has_unfinished:
+        made.step()
+        made.check()
+
+
+def alone(prompt):
+    fresh = engine()
+    request = fresh.submit(prompt, PARAMS)
+    drain(fresh)
+    return request.output_ids
+
+
+def test_a_forward_that_raises_in_the_middle_of_a_batch():
+    """vllm PR#26813: its requests fail with the cause, no key stays behind, the pool is whole, the next ones run."""
+    made, prompts = engine(), [Prompt(list(range(i, i + 13))) for i in range(4)]
+    made.runner.fail_at = frozenset([0])
+    failed = [made.submit(prompt, PARAMS) for prompt in prompts]
+    drain(made)
+    assert {request.finish_reason for request in failed} == {"error"}
+    assert all("told to fail" in str(request.error) for request in failed)
+    cache = made.scheduler.cache
+    assert (cache.num_free, cache.num_cached, made.stats.requests_failed) == (64, 0, 4)
+    again = [made.submit(prompt, PARAMS) for prompt in prompts]
+    drain(made)
+    assert [request.num_cached_tokens for request in again] == [0] * 4
+    assert [request.output_ids for request in again] == [alone(prompt) for prompt in prompts]
+
+
+def later_outputs_are_right_after_failures() -> bool:
+    right = True
+    for step in range(6):
+        made, prompts = engine(max_num_batched_tokens=7), [Prompt(list(range(i, i + 13))) for i in range(3)]
+        made.runner.fail_at = frozenset([step])
+        for prompt in prompts:
+            made.submit(prompt, PARAMS)
+        while made.has_unfinished:
+            made.step()
+        again = [made.submit(prompt, PARAMS) for prompt in prompts]
+        while made.has_unfinished:
+            made.step()
+        right &= [request.output_ids for request in again] == [alone(prompt) for prompt in prompts]
+    return right
+
+
+def test_wherever_a_forward_raises_later_outputs_are_right():
+    assert later_outputs_are_right_after_failures()
+
+
+def test_keys_published_before_the_forward_are_caught():
+    with keyed_before_computed():
+        assert not later_outputs_are_right_after_failures()
+
+
+def test_only_the_failing_forward_s_requests_fail():
+    """Two adapters are two forwards of one step."""
+    made = engine()
+    made.runner.fail_at = frozenset([0])
+    bad = made.submit(Prompt([1] * 9, lora_name="x"), PARAMS)
+    good = made.submit(Prompt([1] * 9, lora_name="y"), PARAMS)
+    drain(made)
+    assert (bad.finish_reason, good.finish_reason) == ("error", "length")
+
+
+def test_generate_raises_with_the_cause():
+    llm = LLM(Witness(), block_size=4, num_blocks=64, secret=schedules.SECRET)
+    llm.engine.runner.fail_at = frozenset([0])
+    with pytest.raises(RequestFailed, match="told to fail") as failure:
+        llm.generate([[1, 2, 3]], PARAMS)
+    assert isinstance(failure.value.__cause__, RuntimeError)
+    llm.engine.runner.fail_at = frozenset([1])
+    out = llm.generate([[1, 2, 3]], PARAMS, return_errors=True)[0]
+    assert (out.finish_reason, str(out.error)) == ("error", "the witness was told to fail")
+    assert llm.generate([[1, 2, 3]], PARAMS)[0].token_ids == alone(Prompt([1, 2, 3]))
+
+
+def test_abort_at_every_step():
+    for step in range(12):
+        made = engine(max_num_batched_tokens=5)
+        keep, drop = (made.submit(Prompt([7] * 11), PARAMS) for _ in range(2))
+        for _ in range(step):
+            made.step()
+        made.abort(drop.request_id)
+        drain(made)
+        assert made.scheduler.cache.num_free == 64
+        assert keep.output_ids == alone(Prompt([7] * 11))
+
+
+@pytest.fixture
+def others_are_right(rows, ids, secret):
+    """(poison, budget) -> whether requests beside and after one with such a row get their own tokens."""
+    return lambda poison, budget: run_beside(poison, budget, rows, ids, secret)
+
+
+def run_beside(poison, budget, rows, ids, secret) -> bool:
+    llm = LLM(dtype=torch.float64, secret=secret, block_size=4, num_blocks=64, max_num_batched_tokens=budget)
+    prompt, clean = ids(24), rows(4)
+    want = llm.generate([prompt, prompt[:19], Prompt(prompt, [(18, clean)])], PARAMS)
+    llm.evict_all()
+    dirty = clean.clone()
+    dirty[1] = poison
+    hostile = Prompt(prompt, [(18, dirty)])
+    llm.generate(hostile, PARAMS)
+    got = llm.generate([hostile, prompt, prompt[:19], hostile, Prompt(prompt, [(18, clean)]), hostile], PARAMS)
+    llm.engine.check()
+    return [got[i].token_ids for i in (1, 2, 4)] == [out.token_ids for out in want]
+
+
+@pytest.mark.parametrize("budget", [3, 64])
+@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e300])
+def test_nan_rows_poison_nobody_else(poison, budget, others_are_right):
+    """0 * NaN is NaN: neither a padded batch nor a shared prefix may carry one request's NaN to another's tokens."""
+    assert others_are_right(poison, budget)
+
+
+@pytest.mark.parametrize("plant", [padded_with_block_zero, nan_published], ids=lambda plant: plant.__name__)
+def test_poison_is_caught(plant, others_are_right):
+    with plant():
+        assert not (others_are_right(math.nan, 64) and others_are_right(math.nan, 3))
+
+
+def test_what_is_not_finite_is_not_cached_and_says_why(llm, rows, ids):
+    dirty = rows(4) * math.nan
+    outs = [llm.generate(Prompt(ids(24), [(8, dirty)]), PARAMS)[0] for _ in range(2)]
+    assert outs[1].num_cached_tokens <= 8
+    assert "NaN" in outs[1].uncached_reason
+
+
+def test_prefix_caching_off_says_so(ids, secret):
+    llm = LLM(dtype=torch.float64, secret=secret, prefix_caching=False, num_blocks=16)
+    outs = [llm.generate([ids(40)], PARAMS)[0] for _ in range(2)]
+    assert outs[0].token_ids == outs[1].token_ids
+    assert outs[1].num_cached_tokens == 0
+    assert "prefix_caching=False" in outs[1].uncached_reason

@@ -1,0 +1,93 @@
+"""Streams: what was streamed is what the request ends with, under preemption too (sglang#39645)."""
+
+import asyncio
+
+import pytest
+import schedules
+import torch
+from witness import Witness
+
+from gpukey.engine import LLM, AsyncLLM, EngineConfig, Prompt, RequestFailed, SamplingParams
+from gpukey.engine.core import Engine
+
+PARAMS = SamplingParams(max_tokens=9)
+
+
+def test_stream(llm, ids):
+    want = llm.generate([ids(11)], PARAMS)[0].token_ids
+    parts = [(out.token_ids, out.finish_reason) for out in llm.stream(ids(11), PARAMS)]
+    assert parts == [(want[: i + 1], "length" if i == 8 else None) for i in range(9)]
+
+
+def test_closing_a_stream_aborts(llm, ids):
+    stream = llm.stream(ids(11), PARAMS)
+    next(stream)
+    assert llm.engine.has_unfinished
+    stream.close()
+    assert not llm.engine.has_unfinished
+    assert llm.engine.scheduler.cache.num_free == 128
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_streamed_tokens_are_the_final_ones_under_preemption(seed):
+    """After each step, each request's tokens are a beginning of its final ones."""
+    config = EngineConfig(block_size=2, num_blocks=14, max_num_batched_tokens=schedules.BUDGETS[seed % 7])
+    engine = Engine(Witness(), config, schedules.SECRET)
+    params = SamplingParams(max_tokens=12, temperature=0.7, seed=seed)
+    live = [engine.submit(Prompt([i + seed, 2, 3, 4]), params) for i in range(6)]
+    streamed = [[] for _ in live]
+    while engine.has_unfinished:
+        for request in engine.step():
+            i = live.index(request)
+            assert request.output_ids[: len(streamed[i])] == streamed[i]
+            assert len(request.output_ids) == len(streamed[i]) + 1
+            streamed[i].append(request.output_ids[-1])
+        if engine.stats.steps % 5 == 4 and engine.scheduler.running:
+            engine.scheduler.preempt(engine.scheduler.running[seed % len(engine.scheduler.running)])
+        engine.check()
+    assert streamed == [request.output_ids for request in live]
+    assert engine.stats.preemptions > 0
+
+
+async def collect(front, prompt, params=PARAMS):
+    return [out async for out in front.generate(prompt, params)]
+
+
+def test_async_front(ids, rows, secret):
+    """Many readers at once; one leaves early, which aborts its request."""
+    options = {"dtype": torch.float64, "secret": secret, "block_size": 4, "num_blocks": 24}
+    prompts = [Prompt(ids(8 + i), [(2, rows(3, seed=i))]) for i in range(8)]
+    want = [out.token_ids for out in LLM(**options).generate(prompts, PARAMS)]
+
+    async def main(front):
+        async def leave():
+            async for _ in front.generate(ids(9), SamplingParams(max_tokens=60)):
+                break
+
+        *outs, _ = await asyncio.gather(*(collect(front, prompt) for prompt in prompts), leave())
+        stats = await front.stats()
+        while stats.requests_aborted + stats.requests_finished < 9:
+            stats = await front.stats()
+        with pytest.raises(ValueError, match="token_ids is empty"):
+            await collect(front, [])
+        return outs
+
+    with AsyncLLM(**options) as front:
+        outs = asyncio.run(main(front))
+    assert [[len(part.token_ids) for part in out] for out in outs] == [list(range(1, 10))] * 8
+    assert [out[-1].token_ids for out in outs] == want
+
+
+def test_async_errors_reach_their_reader():
+    witness = Witness()
+    witness.fail_at = frozenset([0])
+
+    async def main(front):
+        with pytest.raises(RequestFailed, match="told to fail"):
+            await collect(front, [1, 2, 3])
+        return await collect(front, [1, 2, 3])
+
+    with AsyncLLM(witness, block_size=4, num_blocks=16, secret=schedules.SECRET) as front:
+        assert len(asyncio.run(main(front))) == 9
+    with pytest.raises(RuntimeError, match="closed"):
+        front.call(lambda llm: None)
