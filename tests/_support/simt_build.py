@@ -19,7 +19,6 @@ CSRC, SIMT = ROOT / "csrc", ROOT / "tests" / "simt"
 COMMON = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Wno-unknown-pragmas", f"-I{SIMT}"]
 # Kernels get `kernel`; the shim, which is no part of what is tested, only `shim`.
 FLAVOURS = {
-    "plain": {"kernel": [], "shim": [], "link": [], "sources": ["scheduler.cpp"]},
     "asan": {
         "kernel": ["-fsanitize=address", "-fno-omit-frame-pointer"],
         "shim": ["-fsanitize=address", "-DSIMT_ASAN"],

@@ -1,4 +1,5 @@
-"""The NVRTC backend without a GPU: what it compiles, and what it launches, run in the PTX emulator."""
+"""The NVRTC backend without a GPU: its reasons, its plans, and rows of several dtypes in the PTX emulator; tests/ptx/test_nvrtc.py
+runs the same cases through it as through nvcc's kernels."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ import ctypes
 import os
 import random
 import subprocess
+from pathlib import Path
 
 import blake3
 import numpy as np
 import pytest
 import torch
 from ptx import Memory, Module
-from simt_build import Builder
 
 from gpukey.backends import nvrtc
 
@@ -70,29 +71,6 @@ def test_rows(emulated, dtype, hidden, skip, kernel) -> None:
     assert out.tolist() == [digest(row.contiguous().view(torch.uint8).numpy().tobytes(), 32) for row in rows]
 
 
-@pytest.mark.parametrize(("columns", "kernel"), [(512, "aligned"), (513, "any")])
-def test_stage(emulated, columns, kernel) -> None:
-    rows = torch.randn(3, 512)
-    staged, out, k = torch.zeros(3, columns)[:, :512], torch.zeros(3, 16, dtype=torch.uint8), key()
-    names = emulated(rows, k, staged, out)
-    nvrtc.stage_rows(rows, staged, k, 16, out)
-    assert names == [f"gpukey_stage_{kernel}"]
-    assert torch.equal(staged, rows)
-    assert out.tolist() == [digest(row.numpy().tobytes(), 16) for row in rows]
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_fold(emulated, dtype) -> None:
-    rows = torch.randint(0, 256, (200, 16), dtype=torch.uint8)
-    bounds = torch.tensor([0, 0, 3, 190, 7, 900], dtype=dtype)
-    out, k = torch.zeros(5, 16, dtype=torch.uint8), key()
-    names = emulated(rows, k, bounds, out)
-    nvrtc.fold_spans(rows, bounds, k, 16, out)
-    assert names == ["gpukey_fold_aligned"]
-    spans = [(0, 0), (0, 3), (3, 190), (0, 0), (7, 200)]
-    assert out.tolist() == [digest(rows[begin:end].numpy().tobytes(), 16) for begin, end in spans]
-
-
 def test_nothing_is_launched_for_no_rows(monkeypatch) -> None:
     monkeypatch.setattr(nvrtc, "_launch", None)
     empty = torch.zeros(0, 64)
@@ -102,10 +80,12 @@ def test_nothing_is_launched_for_no_rows(monkeypatch) -> None:
     assert nvrtc.fold_spans(torch.zeros(4, 16, dtype=torch.uint8), no_spans, key(), 16).shape == (0, 16)
 
 
-def test_plans_are_those_of_the_launchers(tmp_path_factory) -> None:
+def test_plans_are_those_of_the_launchers(tmp_path) -> None:
     """plan_rows and plan_spans against csrc/plan.h, compiled."""
-    folder = tmp_path_factory.mktemp("plan")
-    printer = Builder(folder).program("plain")
+    here = Path(__file__).parent
+    csrc = here.parents[1] / "csrc"
+    printer = tmp_path / "print_plans"
+    subprocess.run(["g++", "-std=c++17", "-I", csrc, here / "print_plans.cpp", "-o", printer], check=True)
     rng = random.Random(1)
     widths = [1, 63, 64, 1024, 1025, 1792, 3072, 8192, 9217, 16384, 70000, 2**18, 2**18 + 1, 2**24]
     rows = [(n, w) for w in widths for n in (1, 31, 576, 4096, 2**20, 2**31, 2**40)]
@@ -119,3 +99,36 @@ def test_plans_are_those_of_the_launchers(tmp_path_factory) -> None:
     done = subprocess.run([printer, "--plan"], input=lines, capture_output=True, text=True, check=True)
     expected = [nvrtc.plan_rows(*case) for case in rows] + [nvrtc.plan_spans(*case) for case in spans]
     assert [tuple(map(int, line.split())) for line in done.stdout.splitlines()] == expected
+
+
+def test_why_it_cannot_work_is_one_line_and_imports_nothing(fresh_python) -> None:
+    code = """
+import sys
+from gpukey.backends import nvrtc
+for reason in (nvrtc.unavailable(), nvrtc.uncompilable()):
+    assert reason is None or (reason and "\\n" not in reason), reason
+assert "cupy" not in sys.modules
+"""
+    fresh_python(code)
+
+
+def test_without_cupy_it_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: None)
+    assert nvrtc.uncompilable() == "CuPy is not installed; pip install 'gpukey[cupy]'"
+
+
+def test_without_nvrtc_it_says_what_to_install(monkeypatch) -> None:
+    class Pathfinder:
+        @staticmethod
+        def load_nvidia_dynamic_lib(name: str) -> None:
+            raise RuntimeError(f"no {name}\nsearched here and there")
+
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(nvrtc.importlib, "import_module", lambda name: Pathfinder)
+    assert nvrtc.uncompilable() == "NVRTC cannot be loaded (no nvrtc); pip install nvidia-cuda-nvrtc"
+
+
+def test_a_source_that_does_not_compile_is_an_error_with_the_log(monkeypatch, program) -> None:
+    monkeypatch.setattr(nvrtc, "source", lambda: "no C++ at all")
+    with pytest.raises(RuntimeError, match=r"NVRTC does not compile the kernels: (.|\n)*error"):
+        nvrtc.ptx(90)

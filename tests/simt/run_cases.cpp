@@ -1,18 +1,12 @@
 // Reads cases from a file, runs the launchers of csrc/fingerprint.cu on them, and compares every byte with what the
 // file expects. Buffers have exactly the size that a case names, so that a byte too far is one for ASan.
 //   run_cases FILE     exit 0 and "N cases", or 1 and the first bad byte
-//   run_cases --plan   reads lines "num_rows width" or "num_rows digest_size num_spans" and prints "blocks threads
-//   rows"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
-#include <sstream>
-#include <string>
 #include <vector>
 
 #include "fingerprint.h"
-#include "plan.h"
 #if defined(SIMT_CHECK)
 #include "races.h"
 #endif
@@ -114,27 +108,12 @@ bool run_case(FILE* file, const Header& h, int number) {
   return same("digests", number, digests.data, expected.data(), expected.size());
 }
 
-void print_plans() {
-  for (std::string line; std::getline(std::cin, line);) {
-    std::istringstream words(line);
-    int64_t num_rows, width, num_spans;
-    words >> num_rows >> width;
-    const gpukey::Plan plan = words >> num_spans ? gpukey::plan_spans(num_rows, static_cast<int>(width), num_spans)
-                                                 : gpukey::plan_rows(num_rows, width);
-    std::cout << plan.blocks << " " << plan.threads << " " << plan.rows_per_block << "\n";
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--plan") {
-    print_plans();
-    return 0;
-  }
   FILE* file = argc == 2 ? fopen(argv[1], "rb") : nullptr;
   if (!file) {
-    fprintf(stderr, "usage: run_cases FILE | --plan\n");
+    fprintf(stderr, "usage: run_cases FILE\n");
     return 2;
   }
   int number = 0;
