@@ -9,6 +9,42 @@ from .words import choose, pick, splat
 
 
 @triton.jit
+def load_block(
+    rows,
+    back,
+    staged,
+    block,
+    chunk,
+    length,
+    left,
+    least,
+    LANES: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    STAGE: tl.constexpr,
+):
+    """Words of block `block` of each lane's chunk, of its last block where it has fewer. Arguments as in hash_chunk;
+    rows and staged: ([LANES] pointers to the chunks, pointers to the pieces of this block), back: see round_down."""
+    blocks = num_blocks(length)
+    start = tl.minimum(block, blocks - 1) * BLOCK_BYTES
+    if ALIGNED:
+        if (block < least // BLOCK_BYTES) | ((least % BLOCK_BYTES == 0) & (least > 0)):
+            m = load_aligned(rows[1], staged[1], length - start, LANES, False, STAGE)
+        else:
+            m = load_aligned(rows[1], staged[1], length - start, LANES, True, STAGE)
+    elif STAGE:
+        m = load_bytes(rows[0] + start, staged[0] + start, length - start, LANES, True)
+    else:
+        # The pieces around a block reach beyond it: at the ends of the row, beyond the row.
+        active = block < blocks
+        inside = ((chunk > 0) | (block > 0)) & (left - start >= BLOCK_BYTES + 16)
+        if tl.max((active & (inside == 0)).to(tl.int32), 0) == 0:
+            m = load_shifted(rows[1], back, active & inside, LANES)
+        else:
+            m = load_bytes(rows[0] + start, rows[0] + start, length - start, LANES, False)
+    return m
+
+
+@triton.jit
 def hash_chunk(
     key, source, staged, chunk, length, left, most, least, root,
     LANES: tl.constexpr, ALIGNED: tl.constexpr, STAGE: tl.constexpr,
@@ -23,33 +59,25 @@ def hash_chunk(
     """
     # Rounding moves no aligned pointer: it shows the compiler what they are multiples of.
     floor, back = round_down(source)
-    pieces = piece_pointers(floor)
-    staged_pieces = piece_pointers(round_down(staged)[0])
+    rows = (source, piece_pointers(floor))
+    to = (staged, piece_pointers(round_down(staged)[0]))
     blocks = num_blocks(length)
+    steps = num_blocks(most)
     cv = splat(key, LANES)
-    for block in range(num_blocks(most)):
-        active = block < blocks
-        # A lane whose chunk is over takes its last block again, and drops the result.
-        start = tl.minimum(block, blocks - 1) * BLOCK_BYTES
-        if ALIGNED:
-            if (block < least // BLOCK_BYTES) | ((least % BLOCK_BYTES == 0) & (least > 0)):
-                m = load_aligned(pieces, staged_pieces, length - start, LANES, False, STAGE)
-            else:
-                m = load_aligned(pieces, staged_pieces, length - start, LANES, True, STAGE)
-        elif STAGE:
-            m = load_bytes(source + start, staged + start, length - start, LANES, True)
+    m = load_block(rows, back, to, 0, chunk, length, left, least, LANES, ALIGNED, STAGE)
+    for block in range(steps):
+        # The next block is on its way while this one is hashed.
+        rows = (source, next_block(rows[1], block + 1 < blocks))
+        to = (staged, next_block(to[1], block + 1 < blocks))
+        if block + 1 < steps:
+            following = load_block(rows, back, to, block + 1, chunk, length, left, least, LANES, ALIGNED, STAGE)
         else:
-            # The pieces around a block reach beyond it: at the ends of the row, beyond the row.
-            inside = ((chunk > 0) | (block > 0)) & (left - start >= BLOCK_BYTES + 16)
-            if tl.max((active & (inside == 0)).to(tl.int32), 0) == 0:
-                m = load_shifted(pieces, back, active & inside, LANES)
-            else:
-                m = load_bytes(source + start, source + start, length - start, LANES, False)
-        size = tl.minimum(length - start, BLOCK_BYTES).to(tl.uint32)
+            following = m
+        size = tl.minimum(length - tl.minimum(block, blocks - 1) * BLOCK_BYTES, BLOCK_BYTES).to(tl.uint32)
         new = compress(cv, m, chunk.to(tl.uint32), size, block_flags(block, blocks, root))
-        cv = choose(active, new, cv)
-        pieces = next_block(pieces, block + 1 < blocks)
-        staged_pieces = next_block(staged_pieces, block + 1 < blocks)
+        # A lane whose chunk is over drops the result.
+        cv = choose(block < blocks, new, cv)
+        m = following
     return cv
 
 

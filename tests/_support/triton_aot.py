@@ -19,14 +19,17 @@ def kernels(name: str = "fingerprint") -> Any:
         spec = importlib.util.spec_from_file_location(
             "gpukey.triton_kernels", folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return importlib.import_module(f"gpukey.triton_kernels.{name}")
 
 
 @functools.cache
-def compiled(name: str, target: str, pointers: tuple[tuple[str, str, bool], ...], constants: tuple[tuple[str, Any], ...]):
+def compiled(
+    name: str, target: str, pointers: tuple[tuple[str, str, bool], ...], constants: tuple[tuple[str, Any], ...]
+):
     """A compiled kernel, as triton.compile returns it.
 
     target     "sm_90" or "gfx942"

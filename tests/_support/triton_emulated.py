@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,10 +71,9 @@ class TritonLauncher:
     def __init__(self, target: str) -> None:
         self.target = target
         self.plan: Any = None
-        self.max_blocks: int | None = None
+        self.only: range | None = None  # run these blocks of a grid
         self.fill = 0xA5
         self.launches: list[tuple[str, tuple[int, ...]]] = []
-        self._modules: dict[int, Module] = {}
 
     def rows(
         self, memory: Memory, data: int, num_rows: int, width: int, stride: int, key: int, digests: int, size: int
@@ -130,13 +130,13 @@ class TritonLauncher:
             else:
                 values.append(value)
         kernel = triton_aot.compiled(name, self.target, tuple(pointers), tuple(constants))
-        module = self._modules.setdefault(id(kernel), Module(kernel.asm["ptx"]))
+        module = _module(kernel.asm["ptx"])
         # Triton's own scratch pointers stand behind the arguments; these kernels have no use for them.
         values += [0] * (len(module.compiled(name).kernel.params) - len(values))
         self.launches.append((name, grid))
         self.stats += module.launch(
             name, grid, 32 * kernel.metadata.num_warps, values, kernel.metadata.shared, self.memory,
-            max_blocks=self.max_blocks, fill=self.fill,
+            only=self.only, fill=self.fill,
         )  # fmt: skip
 
 
@@ -152,3 +152,13 @@ class _Kernel:
             self.launcher.run(self.function, grid, {**dict(zip(names, args, strict=False)), **constants})
 
         return call
+
+
+@functools.cache
+def _module(text: str) -> Module:
+    return Module(text)
+
+
+@functools.cache
+def launcher(target: str) -> TritonLauncher:
+    return TritonLauncher(target)
