@@ -30,7 +30,7 @@ def merged(path, scale=1.0):
 
     model = PeftModel.from_pretrained(tiny_model(dtype=torch.float64), path)
     for module in model.modules():
-        if hasattr(module, "scaling"):
+        if isinstance(getattr(module, "scaling", None), dict):
             module.scaling = {name: value * scale for name, value in module.scaling.items()}
     return model.merge_and_unload()
 

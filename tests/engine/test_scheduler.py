@@ -97,7 +97,7 @@ def test_one_launch_and_one_way_home_for_all_rows_of_a_step():
     send_home = made.keying.send_home
     made.keying.send_home = lambda digests: homes.append(len(digests)) or send_home(digests)
     rows = [torch.full((5 + i, 4), float(i)) for i in range(40)]
-    live = [made.submit(Prompt([1] * 50, [(i, tensor)]), SamplingParams(max_tokens=1)) for i, tensor in enumerate(rows)]
+    live = [made.submit(Prompt([1] * 90, [(i, tensor)]), SamplingParams(max_tokens=1)) for i, tensor in enumerate(rows)]
     other = made.submit(Prompt([1] * 8, [(3, torch.ones(4, 4).double())]), SamplingParams(max_tokens=1))
     made.step()
     assert (made.stats.fingerprint_launches, made.staging.num_passes, homes) == (1, 1, [sum(map(len, rows)) + 4])
