@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,10 +78,9 @@ def planted(plant: Plant, folder: Path) -> Path:
     for path in nvcc.CSRC.glob("*.*"):
         text = path.read_text()
         if path.name == plant.file:
-            assert text.count(plant.right) == 1, (
-                f"{plant.right!r} stands {text.count(plant.right)} times in {path.name}"
-            )
-            text = text.replace(plant.right, plant.wrong)
+            pattern = r"\s+".join(re.escape(word) for word in plant.right.split())
+            text, count = re.subn(pattern, lambda _: plant.wrong, text)
+            assert count == 1, f"{plant.right!r} stands {count} times in {path.name}"
         (source / path.name).write_text(text)
     return nvcc.ptx(90, folder, source)
 

@@ -38,7 +38,8 @@ void** __cudaRegisterFatBinary(void*) {
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
-void __cudaRegisterFunction(void**, const char* host, char*, const char* device, int, void*, void*, void*, void*, int*) {
+void __cudaRegisterFunction(void**, const char* host, char*, const char* device, int, void*, void*, void*, void*,
+                            int*) {
   kernel_names()[host] = device;
 }
 int __cudaGetKernel(const void** kernel, const void* host) {
