@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class LmdeployDriver:
         self.scheduler.end_session(sequence.session_id)
 
     def evict(self) -> None:
-        self.scheduler = _scheduler(self.block_size)
+        self.scheduler = scheduler(self.block_size)
 
     def lora_against_salt(self, token_ids: list[int]) -> None:
         return None
@@ -60,7 +61,8 @@ class LmdeployDriver:
         hooks.uninstall()
 
 
-def _scheduler(block_size: int, **config: Any) -> Any:
+def scheduler(block_size: int, connector: Callable[[Any], Any] | None = None, **config: Any) -> Any:
+    """LMDeploy's Scheduler with prefix caching on; `connector` makes its KV connector from the CacheConfig, where it takes one (0.17)."""
     from lmdeploy.pytorch.config import CacheConfig, SchedulerConfig
     from lmdeploy.pytorch.messages import SequenceMeta
     from lmdeploy.pytorch.paging import Scheduler
@@ -74,11 +76,11 @@ def _scheduler(block_size: int, **config: Any) -> Any:
         block_size=block_size,
         num_cpu_blocks=0,
         num_gpu_blocks=-(-NUM_BLOCKS_OF_TOKENS // block_size),
-        enable_prefix_caching=True,
         device_type="cpu",
-        **config,
+        **{"enable_prefix_caching": True, **config},
     )
-    return Scheduler(SchedulerConfig(max_batches=8, max_session_len=NUM_BLOCKS_OF_TOKENS), cache, seq_meta=meta)
+    more = {} if connector is None else {"kv_connector": connector(cache)}
+    return Scheduler(SchedulerConfig(max_batches=8, max_session_len=NUM_BLOCKS_OF_TOKENS), cache, seq_meta=meta, **more)
 
 
 def create(options: Options) -> LmdeployDriver:
