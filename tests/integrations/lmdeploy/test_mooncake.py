@@ -36,7 +36,7 @@ def _published(engine, embeds):
     """(block ids that the connector would publish, all block ids) of one request."""
     sequence = engine.admit(IDS, embeds)
     table = [int(block) for block in engine.scheduler.block_manager.get_block_table(sequence)]
-    metadata = engine.scheduler.build_connector_meta([sequence], (len(IDS),))
+    metadata = engine.scheduler.build_connector_meta([sequence], connector_token_lens=(len(IDS),))
     saves = metadata.save_requests if metadata else ()
     return [block for save in saves for block in save.block_ids], table
 
