@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .layout import Output, Placed, RowsCase, clamped, keyed, map_key
-from .memory import Memory
+from .memory import Array, Memory
 
 CHUNK, BLOCK = 1024, 64
 WIDTHS = sorted(
@@ -105,7 +105,7 @@ def check_fold(on: Functions, num_rows: int, bounds: list[int], dtype: type, siz
     rng, memory = np.random.default_rng(num_rows), Memory()
     placed = Placed(memory, rng, RowsCase(num_rows, size, size, offset=offset))
     key, key_at = map_key(memory, rng)
-    cu_seqlens = np.array(bounds, dtype)
+    cu_seqlens: Array = np.array(bounds, dtype)
     spans = len(bounds) - 1
     out = Output(memory, spans, size, size, offset % 16)
     bounds_at = memory.map(cu_seqlens)

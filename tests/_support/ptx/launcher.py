@@ -27,6 +27,8 @@ class Launcher:
         self.module = module
         self.only: range | None = None  # this and fill: see Module.launch
         self.fill = 0xA5
+        self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []  # of the last call: kernel, grid, block
+        self._error: Exception | None = None
         self.grid: int | None = None  # run this many blocks instead of the plan's
         self.library = library
         self._library = ctypes.CDLL(str(library))
@@ -51,8 +53,8 @@ class Launcher:
         return 0
 
     def _call(self, function: str, memory: Memory, *args: int) -> Stats:
-        self.stats, self.launches, self._memory = Stats(), [], memory
-        self._error: Exception | None = None
+        self.stats, self._memory, self._error = Stats(), memory, None
+        self.launches = []
         self._library.fake_cudart_on_launch(self._callback)
         status = getattr(self._library, function)(*args)
         if self._error is not None:

@@ -37,7 +37,8 @@ class NvrtcLauncher:
         self.module = module
 
     def _call(self, memory: Memory, function: str, *args: Any) -> Stats:
-        stats, self.launches = Stats(), []
+        stats = Stats()
+        self.launches: list[tuple[str, nvrtc.Plan]] = []
 
         def launch(kernel: str, plan: nvrtc.Plan, _rows: Any, values: tuple[Any, ...]) -> None:
             nonlocal stats

@@ -85,7 +85,8 @@ class Batch:
             if place == _LEFT:
                 break
             if place == _WAITS:
-                together = self._open_barriers()
+                self._open_barriers()
+                together = None
                 continue
             index = None
             if together is None:
