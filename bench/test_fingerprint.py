@@ -17,6 +17,15 @@ SECRET = gpukey.Secret(b"a secret for benchmarks")
 SHAPES = {"576 rows of 896": (576, 896), "4096 rows of 4096": (4096, 4096)}
 
 
+@pytest.fixture(autouse=True)
+def one_core():
+    """As the peers, and as an engine's thread beside its model."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def rows_of(shape):
     return torch.randint(-(2**15), 2**15, shape, dtype=torch.int16).view(torch.bfloat16)
 

@@ -99,12 +99,13 @@ def _build_report() -> dict[str, str]:
     return {part: str(half.get("reason")) for part, half in report.items() if not half.get("built")}
 
 
-def _speed(name: str) -> float:
-    """GB/s over bfloat16 rows of 4096 in a buffer of 32 MiB: the median of 7 after a first call."""
+def _speed(name: str) -> float | None:
+    """GB/s over bfloat16 rows of 4096 in a buffer of 32 MiB: the median of 7 after a first call. None for an
+    interpreter."""
     backend = backends.load(name)
     device = backend.DEVICE_TYPE
     if name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
-        return 0.0
+        return None
     rows = torch.zeros(NUM_BYTES // 2 // HIDDEN, HIDDEN, dtype=torch.bfloat16, device=device)
     key = Secret.random().row_key(rows.dtype, HIDDEN, device=device)
     times = []

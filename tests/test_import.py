@@ -23,6 +23,7 @@ ORDER = [
     {"engine"},
     {"audit"},
     {"integrations"},
+    {"info", "tensors_file"},
     {"cli", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
