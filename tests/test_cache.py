@@ -193,6 +193,21 @@ def test_an_idle_parent_of_a_block_in_use_can_go(cache):
     cache.free(blocks[2:])
 
 
+def test_an_idle_parent_that_waits_for_its_child_comes_back(cache):
+    """Given back front first, so that the front waits; then the front alone is hit, or everything is forgotten."""
+    blocks, _ = run(cache, chain(3))
+    for block in blocks:
+        cache.free([block])
+    front = cache.match(chain(3), 8).block_ids
+    cache.check()
+    assert front == blocks[:1]
+    cache.free(front)
+    cache.check()
+    cache.reset()
+    cache.check()
+    assert sorted(cache.allocate(8)) == list(range(8))
+
+
 def test_allocate_gives_all_or_nothing(cache):
     held = cache.allocate(6)
     with pytest.raises(NoFreeBlocks, match="n is 3; 2 of 8 blocks are free or idle"):
