@@ -198,7 +198,7 @@ def test_an_idle_parent_that_waits_for_its_child_comes_back(cache):
     blocks, _ = run(cache, chain(3))
     for block in blocks:
         cache.free([block])
-    front = cache.match(chain(3), 8).block_ids
+    front = cache.match(chain(2), 8).block_ids
     cache.check()
     assert front == blocks[:1]
     cache.free(front)
