@@ -8,15 +8,12 @@
 
 #include "blake3.cuh"
 #include "lanes.h"
+#include "vectors.h"
 
 namespace gpukey {
 namespace cpu {
 namespace {
 
-template <class Element, int kBytes>
-struct Vector {
-  typedef Element type __attribute__((vector_size(kBytes)));
-};
 template <int kLanes>
 using Lanes = typename Vector<uint32_t, 4 * kLanes>::type;
 
@@ -29,17 +26,6 @@ constexpr int within_groups(int elements, int group, bool upper, int i) {
 constexpr int of_groups(int elements, int group, bool upper, int i) {
   const int half = elements / group / 2, index = i / group;
   return (2 * (index % half) + upper) * group + i % group + index / half * elements;
-}
-
-// Elements i... of a ‖ b.
-template <int... i, class Word>
-GK_INLINE Word shuffle(Word a, Word b) {
-#if defined(__clang__)
-  return __builtin_shufflevector(a, b, i...);
-#else
-  using Element = decltype(a[0] + 0u);
-  return __builtin_shuffle(a, b, Word{static_cast<Element>(i)...});
-#endif
 }
 
 template <bool kGroups, bool kUpper, class Word, int... i>
