@@ -21,8 +21,8 @@ ORDER = [
     {"fields", "spans", "token_ids", "_checks", "overlays", "root", "keys"},
     {"cache", "_cache_check"},
     {"engine"},
-    {"audit"},
     {"integrations"},
+    {"audit"},
     {"info", "tensors_file"},
     {"cli", "__main__"},
 ]
