@@ -165,6 +165,10 @@ PLANTS = {
         "check", "fingerprint_kernels.cuh", "    depth++;\n    __syncthreads();", "    depth++;",
         Case(1, 1200 * 1024, 1), "SIMT RACE write after read",
     ),
+    "write past shared memory": (
+        "asan", "fingerprint_kernels.cuh", "kSlots = kThreads + kStackDepth", "kSlots = kThreads",
+        Case(1, 300 * 1024, 1), "use-after-poison",
+    ),
     "wrong alignment": (
         "ubsan", "plan.h", "% 16 == 0;", "% 4 == 0;", Case(4, 64, 64, at=4), "misaligned address",
     ),
