@@ -83,9 +83,11 @@ class Engine:
             items=tuple(prompt.items),
             uncached_reason=None if self.config.prefix_caching else "prefix caching is off (prefix_caching=False)",
         )
-        if request.items or request.cache_salt is not None:
+        if request.uncached_reason is None and (not spans or request.items or request.cache_salt is not None):
             # Wrong items and salts must raise here, not in a step that serves others; rows cannot be wrong any more.
-            self._check_keys(request)
+            chain = self.keying.chain(request, self.adapters.fields(request.lora_name))
+            chain.require_complete()
+            request.chain = None if spans else chain
         request.spans = [self.staging.submit(span) for span in spans]
         request.stats.arrival = time.perf_counter()
         self.requests[request_id] = request
@@ -227,9 +229,6 @@ class Engine:
             began = time.perf_counter()
             request.chain = self.keying.chain(request, self.adapters.fields(request.lora_name))
             self._stats.keying_seconds += time.perf_counter() - began
-
-    def _check_keys(self, request: Request) -> None:
-        self.keying.chain(request, self.adapters.fields(request.lora_name)).require_complete()
 
     def _check_size(self, num_prompt: int, max_tokens: int) -> None:
         """The pool must hold the request alone, and the model must know its positions."""

@@ -12,6 +12,7 @@ import torch
 from blake3 import blake3
 
 import gpukey.engine.ops  # noqa: F401  (registers the two ops)
+from gpukey.engine import selfcheck
 from gpukey.engine.batch import Batch
 from gpukey.engine.kv import KVPool, LayerShape
 from gpukey.engine.peft_adapters import PeftAdapters
@@ -152,7 +153,9 @@ class TransformersRunner:
         self.model = load(model, dtype, device or torch.device("cpu"))
         check_model(self.model)
         AttentionInterface.register(ATTENTION, paged_attention)
-        self.model.set_attn_implementation(ATTENTION)
+        own = self.model.config._attn_implementation
+        self._own_attention = "eager" if own in (None, ATTENTION) else own
+        self.use_paged_attention()
         weight = self.model.get_input_embeddings().weight
         self.vocab_size, self.hidden = weight.shape
         self.dtype, self.device = weight.dtype, weight.device
@@ -167,26 +170,31 @@ class TransformersRunner:
         }
         self.pool: KVPool | None = None
         self.adapters = PeftAdapters(self.model)
+        self._shapes = self._probe()
+        self.allocate(5, selfcheck.BLOCK)
+        selfcheck.check_forward(self, self._own_attention)
+
+    def use_paged_attention(self) -> None:
+        """The model's attention is the engine's."""
+        self.model.set_attn_implementation(ATTENTION)
+
+    def allocate(self, num_blocks: int, block_size: int) -> None:
+        """See `Runner.allocate`."""
+        self.pool = KVPool(
+            self._shapes, num_blocks=num_blocks, block_size=block_size, dtype=self.dtype, device=self.device
+        )
 
     @torch.inference_mode()
-    def allocate(self, num_blocks: int, block_size: int) -> None:
-        """Find the attention layers by a forward of one token, then make their pools."""
+    def _probe(self) -> dict[int, LayerShape]:
+        """The attention layers and their shapes, by a forward of one token."""
         probe = Probe({})
-        embeds = self.model.get_input_embeddings()(torch.zeros(1, 1, dtype=torch.int64, device=self.device))
-        self.model(
-            inputs_embeds=embeds,
-            position_ids=torch.zeros_like(embeds[..., 0], dtype=torch.int64),
-            use_cache=False,
-            step=probe,
-        )
+        ids = torch.zeros(1, 1, dtype=torch.int64, device=self.device)
+        self.model(inputs_embeds=self.model.get_input_embeddings()(ids), position_ids=ids, use_cache=False, step=probe)
         if not probe.layers:
             raise UnsupportedModel(
                 f"{type(self.model).__name__} is not served: no layer of it calls the attention interface"
             )
-        with torch.inference_mode(False):
-            self.pool = KVPool(
-                probe.layers, num_blocks=num_blocks, block_size=block_size, dtype=self.dtype, device=self.device
-            )
+        return probe.layers
 
     @torch.inference_mode()
     def forward(self, batch: Batch, adapter: str | None) -> torch.Tensor:

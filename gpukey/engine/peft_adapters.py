@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import warnings
 from typing import Any
 
 
@@ -25,10 +26,12 @@ class PeftAdapters:
         check_adapter(path)
         inner = f"gpukey{next(self._serial)}"
         verbosity = logging.get_verbosity()
-        # transformers reports the weights of earlier adapters as missing from this one's file, which they should be.
+        # transformers and peft wonder at a second adapter, and that the first one's weights are not in its file.
         logging.set_verbosity_error()
         try:
-            self._model.load_adapter(path, adapter_name=inner, adapter_kwargs={"local_files_only": True})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                self._model.load_adapter(path, adapter_name=inner, adapter_kwargs={"local_files_only": True})
         finally:
             logging.set_verbosity(verbosity)
         self._model.eval()

@@ -35,9 +35,14 @@ def reasons(model: Any) -> list[str]:
         found.append(f"its layers are {sorted(layer_types)}; only full_attention is paged here")
     elif getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         found.append(f"it attends within a sliding window of {config.sliding_window} tokens")
-    for name in ("attn_logit_softcapping", "attention_chunk_size", "num_kv_shared_layers"):
+    for name in (
+        "attn_logit_softcapping",
+        "attention_chunk_size",
+        "num_kv_shared_layers",
+        "hidden_size_per_layer_input",
+    ):
         if getattr(config, name, None):
-            found.append(f"it sets {name}, which the paged attention does not compute")
+            found.append(f"it sets {name}, which this engine does not compute")
     if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
         found.append("it attends both ways: a block's KV depends on tokens that come after it")
     for rope in rope_parameters(config):

@@ -5,6 +5,7 @@ import torch
 from generate import greedy
 
 from gpukey.engine import LLM, SamplingParams, UnsupportedModel
+from gpukey.engine import model as engine_model
 from gpukey.engine.model import TransformersRunner
 from gpukey.engine.tiny import tiny_model
 
@@ -28,6 +29,25 @@ def test_refused(name):
     architecture, settings, reason = REFUSED[name]
     with pytest.raises(UnsupportedModel, match=reason):
         LLM(tiny_model(architecture, **settings), num_blocks=4)
+
+
+def test_another_attention_is_noticed(monkeypatch):
+    """Whatever the config says: a forward that differs from the model's own is refused."""
+    right = engine_model.paged_attention
+
+    def other(*args, scaling, **keywords):
+        return right(*args, scaling=1.1 * scaling, **keywords)
+
+    monkeypatch.setattr(engine_model, "paged_attention", other)
+    with pytest.raises(UnsupportedModel, match="logits differ"):
+        TransformersRunner(tiny_model())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("architecture", ["Qwen2", "Qwen3", "Llama", "Mistral", "Phi3", "Granite", "Olmo2", "Gemma"])
+def test_served(architecture, dtype):
+    settings = {"sliding_window": None} if architecture == "Mistral" else {}
+    TransformersRunner(tiny_model(architecture, dtype=dtype, head_dim=16, **settings))
 
 
 def test_a_fixed_rope_scaling_is_served(ids, secret):
