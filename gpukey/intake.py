@@ -19,7 +19,12 @@ def take_rows(rows: Any) -> torch.Tensor:
     rows."""
     if type(rows) is not torch.Tensor:
         rows = _plain(rows) if isinstance(rows, torch.Tensor) else _borrow(rows)
-    return check_rows(rows)
+    check_rows(rows)
+    # A sharded model frees the storage of a tensor and keeps the tensor; torch itself would read address 0.
+    real = type(rows) is torch.Tensor and not torch.compiler.is_compiling()
+    if real and rows.shape[0] and rows.untyped_storage().nbytes() == 0:
+        raise ValueError(f"rows has shape {list(rows.shape)} and storage of 0 bytes: it was freed")
+    return rows
 
 
 def _plain(rows: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,14 @@ def quantized():
     return torch.quantize_per_tensor(torch.ones(2, 4), 0.1, 0, torch.qint8)
 
 
+def freed():
+    rows = torch.ones(2, 4)
+    rows.untyped_storage().resize_(0)
+    return rows
+
+
 REFUSED = {
+    "freed storage": (freed, ValueError, "freed"),
     "sparse COO of 4 TiB": (
         lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (2**20, 2**20)),
         TypeError,
