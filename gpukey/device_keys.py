@@ -40,8 +40,9 @@ class DeviceKey:
 
     def on_current_stream(self) -> torch.Tensor:
         """uint8 [32]."""
-        stream = torch.cuda.current_stream(self._device)
-        if stream.cuda_stream not in self._ordered:
+        # As Inductor's code asks for it: a Stream object would cost as much as the launch.
+        if torch._C._cuda_getCurrentRawStream(self._device.index) not in self._ordered:
+            stream = torch.cuda.current_stream(self._device)
             # A capture cannot wait for an event from outside; it begins with a synchronisation of the device, after
             # the copy.
             with torch.cuda.device(self._device):

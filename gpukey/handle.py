@@ -60,8 +60,8 @@ class PinnedPool:
 class FingerprintHandle:
     """Fingerprints that come home: `ready()` asks, `result()` waits and gives numpy uint8 [num_rows, digest_size].
 
-    Made by `fingerprint_rows_async`. Neither call waits for any other work of the device. Both are RuntimeError during
-    graph capture.
+    Made by `fingerprint_rows_async`. Neither call waits for work that was enqueued after the copy. Both are RuntimeError
+    during graph capture.
     """
 
     def __init__(self, result: Digests | None, pending: _Pending | None = None) -> None:

@@ -17,14 +17,15 @@ _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
 def take_rows(rows: Any) -> torch.Tensor:
     """`rows` as a checked tensor [num_rows, hidden] over the same memory; TypeError or ValueError for what has no plain
     rows."""
+    tensor: torch.Tensor = rows
     if type(rows) is not torch.Tensor:
-        rows = _plain(rows) if isinstance(rows, torch.Tensor) else _borrow(rows)
-    check_rows(rows)
+        tensor = _plain(rows) if isinstance(rows, torch.Tensor) else _borrow(rows)
+    check_rows(tensor)
     # A sharded model frees the storage of a tensor and keeps the tensor; torch itself would read address 0.
-    real = type(rows) is torch.Tensor and not torch.compiler.is_compiling()
-    if real and rows.shape[0] and rows.untyped_storage().nbytes() == 0:
-        raise ValueError(f"rows has shape {list(rows.shape)} and storage of 0 bytes: it was freed")
-    return rows
+    real = type(tensor) is torch.Tensor and not torch.compiler.is_compiling()
+    if real and tensor.shape[0] and tensor.untyped_storage().nbytes() == 0:
+        raise ValueError(f"rows has shape {list(tensor.shape)} and storage of 0 bytes: it was freed")
+    return tensor
 
 
 def _plain(rows: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,7 @@ class FakeCuda:
         self.now = Stream()
         patch.setattr(torch.cuda, "Stream", Stream)
         patch.setattr(torch.cuda, "current_stream", lambda device=None: self.now)
+        patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: self.now.cuda_stream, raising=False)
         patch.setattr(torch.cuda, "stream", self.on)
         patch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
         patch.setattr(torch.cuda, "is_initialized", lambda: True)
