@@ -61,8 +61,9 @@ def device_key(
     key = secret._device_keys.get(slot)
     if key is None:
         with _lock:
-            key = secret._device_keys.get(slot) or _make(secret, *slot)
-            secret._device_keys[slot] = key
+            key = secret._device_keys.get(slot)
+            if key is None:
+                key = secret._device_keys[slot] = _make(secret, *slot)
     return key.on_current_stream() if isinstance(key, DeviceKey) else key
 
 

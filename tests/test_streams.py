@@ -145,6 +145,22 @@ def test_a_secret_makes_one_device_key(cuda, monkeypatch):
     assert len(made) == 3
 
 
+def test_a_key_that_another_thread_made_first_is_taken():
+    secret = Secret(b"a secret for tests, long enough")
+    place = torch.device("cpu")
+    made = device_keys.device_key(secret, "row", torch.bfloat16, 8, 16, place)
+
+    class Late(dict):
+        """The first look finds nothing yet."""
+
+        def get(self, slot):
+            found, self.found = getattr(self, "found", None), super().get(slot)
+            return found
+
+    secret._device_keys = Late(secret._device_keys)
+    assert device_keys.device_key(secret, "row", torch.bfloat16, 8, 16, place) is made
+
+
 def test_arrays_of_others_are_held_until_their_event(cuda, monkeypatch):
     queue = streams.Retirement()
     monkeypatch.setattr(streams, "_foreign", queue)
