@@ -41,17 +41,15 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def beside(
-    benchmark, ours: Callable[[], object], peer: Callable[[], object], clock: Callable[[], float] = time.thread_time
-) -> tuple[float, float]:
+def beside(benchmark, ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
     """Median seconds of (ours, peer), a round of the peer before each of ours. The clock is the thread's own CPU time: on a
     busy machine a wall clock favours whoever has the shorter rounds."""
     own, other = [], []
 
     def timed(times: list[float], function: Callable[[], object]) -> None:
-        start = clock()
+        start = time.thread_time()
         function()
-        times.append(clock() - start)
+        times.append(time.thread_time() - start)
 
     benchmark.pedantic(timed, (own, ours), setup=lambda: timed(other, peer), rounds=ROUNDS, warmup_rounds=2)
     return statistics.median(own[2:]), statistics.median(other[2:])
@@ -82,14 +80,19 @@ def test_smaller_instruction_sets(benchmark, isa):
 
 
 def test_two_threads(benchmark):
-    rows = rows_of(896)
+    """Wall clock: medians, and the best rounds, which a machine with other work to do meets now and then."""
+    rows, own = rows_of(896), {1: [], 2: []}
 
-    def on(threads: int) -> None:
-        torch.set_num_threads(threads)
-        cpu.fingerprint_rows(rows, KEY, 16)
+    def round_() -> None:
+        for threads, times in own.items():
+            torch.set_num_threads(threads)
+            start = time.perf_counter()
+            cpu.fingerprint_rows(rows, KEY, 16)
+            times.append(time.perf_counter() - start)
 
-    two, one = beside(benchmark, lambda: on(2), lambda: on(1), time.perf_counter)
-    print(f"\ntwo threads: {one / two:.2f} times one ({os.cpu_count()} CPUs)")
+    benchmark.pedantic(round_, rounds=3 * ROUNDS, warmup_rounds=2)
+    median, best = (how(own[1]) / how(own[2]) for how in (statistics.median, min))
+    print(f"\ntwo threads: {median:.2f} times one by medians, {best:.2f} by best rounds ({os.cpu_count()} CPUs)")
 
 
 def test_one_row(benchmark):
