@@ -19,32 +19,34 @@ KEYED_HASH = tl.constexpr(16)
 
 
 @triton.jit
-def mix(a, b, c, d, x, y):
+def mix(a, b, c, d, x, y, one):
     # Rotations are spelled out: the interpreter takes 0.3 ms for a call, and the compilers find the rotation anyway.
-    a = a + b + x
+    a = a + b + x if one is None else (a * one + b) * one + x
     d = d ^ a
     d = (d >> 16) | (d << 16)
-    c = c + d
+    c = c + d if one is None else c * one + d
     b = b ^ c
     b = (b >> 12) | (b << 20)
-    a = a + b + y
+    a = a + b + y if one is None else (a * one + b) * one + y
     d = d ^ a
     d = (d >> 8) | (d << 24)
-    c = c + d
+    c = c + d if one is None else c * one + d
     b = b ^ c
     b = (b >> 7) | (b << 25)
     return a, b, c, d
 
 
 @triton.jit
-def compress(cv, m, counter, length, flags):
+def compress(cv, m, counter, length, flags, one):
     """The first 8 output words of one compression: the next chaining value.
 
     m        16 message words, zero-padded
     counter  low word of the chunk counter; inputs here are shorter than 4 TiB, so the high word is 0
     length   bytes of message in the block, 0..64
     flags    a sum of flags
-    The last three are uint32, tensors or scalars.
+    one      1 that the compiler does not know, so that an add becomes a multiply-add, which on NVIDIA GPUs runs on
+             another pipe than the rest of the hash (MadAdd in csrc); None: plain adds
+    counter, length and flags are uint32, tensors or scalars.
     """
     v0, v1, v2, v3, v4, v5, v6, v7 = cv
     zero = v0 ^ v0
@@ -58,14 +60,14 @@ def compress(cv, m, counter, length, flags):
     v15 = zero + flags
     m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15 = m
     for _ in tl.static_range(7):
-        v0, v4, v8, v12 = mix(v0, v4, v8, v12, m0, m1)
-        v1, v5, v9, v13 = mix(v1, v5, v9, v13, m2, m3)
-        v2, v6, v10, v14 = mix(v2, v6, v10, v14, m4, m5)
-        v3, v7, v11, v15 = mix(v3, v7, v11, v15, m6, m7)
-        v0, v5, v10, v15 = mix(v0, v5, v10, v15, m8, m9)
-        v1, v6, v11, v12 = mix(v1, v6, v11, v12, m10, m11)
-        v2, v7, v8, v13 = mix(v2, v7, v8, v13, m12, m13)
-        v3, v4, v9, v14 = mix(v3, v4, v9, v14, m14, m15)
+        v0, v4, v8, v12 = mix(v0, v4, v8, v12, m0, m1, one)
+        v1, v5, v9, v13 = mix(v1, v5, v9, v13, m2, m3, one)
+        v2, v6, v10, v14 = mix(v2, v6, v10, v14, m4, m5, one)
+        v3, v7, v11, v15 = mix(v3, v7, v11, v15, m6, m7, one)
+        v0, v5, v10, v15 = mix(v0, v5, v10, v15, m8, m9, one)
+        v1, v6, v11, v12 = mix(v1, v6, v11, v12, m10, m11, one)
+        v2, v7, v8, v13 = mix(v2, v7, v8, v13, m12, m13, one)
+        v3, v4, v9, v14 = mix(v3, v4, v9, v14, m14, m15, one)
         m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15 = (
             m2, m6, m3, m10, m7, m0, m4, m13, m1, m11, m12, m5, m9, m14, m15, m8,
         )  # fmt: skip
@@ -101,6 +103,6 @@ def parent_flags(root):
 
 
 @triton.jit
-def parent(key, left, right, root):
+def parent(key, left, right, root, one):
     """CV of the parent of two nodes; its input is the key, counter 0, length 64 and its children's CVs."""
-    return compress(key, left + right, 0, BLOCK_BYTES, parent_flags(root))
+    return compress(key, left + right, 0, BLOCK_BYTES, parent_flags(root), one)

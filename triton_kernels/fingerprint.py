@@ -14,7 +14,7 @@ from .words import choose, load_key, new_stack, pick, splat, stack_get, stack_pu
 
 
 @triton.jit(
-    do_not_specialize=["num_rows", "width", "row_stride", "staged_stride", "width_log"],
+    do_not_specialize=["num_rows", "width", "row_stride", "staged_stride", "width_log", "one"],
     do_not_specialize_on_alignment=["rows", "staged", "key"],
 )
 def hash_tiles(
@@ -27,6 +27,7 @@ def hash_tiles(
     row_stride: tl.int64,
     staged_stride: tl.int64,
     width_log: tl.int32,
+    one,
     LANES: tl.constexpr,
     ALIGNED: tl.constexpr,
     OUT_WORDS: tl.constexpr,
@@ -57,13 +58,13 @@ def hash_tiles(
     left = tl.minimum(width - offset, 2 * CHUNK_BYTES).to(tl.int32)
     source = rows + row * row_stride + offset
     to = staged + row * staged_stride + offset
-    cv = hash_chunk(key_words, source, to, chunk, length, left, most, least, chunks == 1, LANES, ALIGNED, STAGE)
-    cv = merge_nodes(key_words, cv, count, tiles == 1, lanes, LANES)
+    cv = hash_chunk(key_words, source, to, chunk, length, left, most, least, chunks == 1, one, LANES, ALIGNED, STAGE)
+    cv = merge_nodes(key_words, cv, count, tiles == 1, lanes, one, LANES)
     at = out.to(tl.pointer_type(tl.uint32)) + (row * tiles + tile) * OUT_WORDS
     store_words(at, cv, mine, LANES, OUT_WORDS)
 
 
-@triton.jit(do_not_specialize=["num_rows", "count", "width_log"], do_not_specialize_on_alignment=["key"])
+@triton.jit(do_not_specialize=["num_rows", "count", "width_log", "one"], do_not_specialize_on_alignment=["key"])
 def merge_tiles(
     nodes,
     key,
@@ -71,6 +72,7 @@ def merge_tiles(
     num_rows: tl.int64,
     count: tl.int64,
     width_log: tl.int32,
+    one,
     LANES: tl.constexpr,
     OUT_WORDS: tl.constexpr,
 ):
@@ -91,13 +93,13 @@ def merge_tiles(
     node = row * count + group * lanes + tl.minimum(lane & (lanes - 1), here - 1)
     at = nodes.to(tl.pointer_type(tl.uint32)) + node[:, None] * 8 + tl.arange(0, 4)[None, :]
     cv = four_words(tl.load(at), LANES) + four_words(tl.load(at + 4), LANES)
-    cv = merge_nodes(load_key(key), cv, here, groups == 1, lanes, LANES)
+    cv = merge_nodes(load_key(key), cv, here, groups == 1, lanes, one, LANES)
     to = out.to(tl.pointer_type(tl.uint32)) + (row * groups + group) * OUT_WORDS
     store_words(to, cv, mine, LANES, OUT_WORDS)
 
 
 @triton.jit(
-    do_not_specialize=["num_rows", "width", "row_stride", "staged_stride"],
+    do_not_specialize=["num_rows", "width", "row_stride", "staged_stride", "one"],
     do_not_specialize_on_alignment=["rows", "staged", "key"],
 )
 def hash_lanes(
@@ -109,6 +111,7 @@ def hash_lanes(
     width: tl.int64,
     row_stride: tl.int64,
     staged_stride: tl.int64,
+    one,
     LANES: tl.constexpr,
     LEVELS: tl.constexpr,
     OUT_WORDS: tl.constexpr,
@@ -137,13 +140,15 @@ def hash_lanes(
         length = lane * 0 + size
         begin = source + chunk * CHUNK_BYTES
         to = staged_row + chunk * CHUNK_BYTES
-        cv = hash_chunk(key_words, begin, to, lane * 0 + chunk, length, length, size, size, False, LANES, True, STAGE)
+        cv = hash_chunk(
+            key_words, begin, to, lane * 0 + chunk, length, length, size, size, False, one, LANES, True, STAGE
+        )
         # The stack holds one CV for each bit of `chunk` that is set, the largest subtree first.
         rest = chunk
         while (depth > 0) & (is_last | (rest % 2 == 1)):
             depth -= 1
             rest = rest // 2
-            cv = parent(zero, stack_get(stack, depth, LEVELS), cv, is_last & (depth == 0))
+            cv = parent(zero, stack_get(stack, depth, LEVELS), cv, is_last & (depth == 0), one)
         stack = stack_put(stack, depth, cv, LEVELS)
         depth += 1
     at = out.to(tl.pointer_type(tl.uint32)) + row * OUT_WORDS
@@ -156,13 +161,14 @@ def clamped(bounds, index, num_rows):
     return tl.minimum(tl.maximum(tl.load(bounds + index).to(tl.int64), 0), num_rows)
 
 
-@triton.jit(do_not_specialize=["num_rows"], do_not_specialize_on_alignment=["key", "bounds"])
+@triton.jit(do_not_specialize=["num_rows", "one"], do_not_specialize_on_alignment=["key", "bounds"])
 def fold_spans(
     rows,
     bounds,
     key,
     out,
     num_rows: tl.int64,
+    one,
     LANES: tl.constexpr,
     OUT_WORDS: tl.constexpr,
 ):
@@ -194,14 +200,16 @@ def fold_spans(
         least = tl.where(is_last, last, CHUNK_BYTES)
         most = tl.where(count == 1, least, CHUNK_BYTES)
         source = begin + chunk * CHUNK_BYTES
-        cv = hash_chunk(key_words, source, source, chunk, length, length, most, least, chunks == 1, LANES, True, False)
-        cv = merge_nodes(key_words, cv, count, tiles == 1, LANES, LANES)
+        cv = hash_chunk(
+            key_words, source, source, chunk, length, length, most, least, chunks == 1, one, LANES, True, False
+        )
+        cv = merge_nodes(key_words, cv, count, tiles == 1, LANES, one, LANES)
         rest = tile
         while (depth > 0) & (is_last | (rest % 2 == 1)):
             depth -= 1
             rest = rest // 2
             left = pick(stack, lane * 0 + depth)
-            cv = parent(splat(key_words, LANES), left, cv, is_last & (depth == 0))
+            cv = parent(splat(key_words, LANES), left, cv, is_last & (depth == 0), one)
         stack = choose(lane == depth, pick(cv, lane * 0), stack)
         depth += 1
     at = out.to(tl.pointer_type(tl.uint32)) + span * OUT_WORDS + lane * OUT_WORDS

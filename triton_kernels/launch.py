@@ -28,6 +28,11 @@ def _shape_of(device: torch.device) -> tuple[int, int]:
     return lanes, 4 * lanes * properties.multi_processor_count
 
 
+def _one(device: torch.device) -> int | None:
+    """Multiply-adds for adds on NVIDIA GPUs (see blake3.compress): elsewhere a multiplication costs more."""
+    return 1 if device.type == "cuda" and torch.version.hip is None else None
+
+
 def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext() if device.type == "cpu" else torch.cuda.device(device)
 
@@ -55,44 +60,39 @@ def hash_rows(
     num_rows, size = rows.shape[0], rows.element_size()
     if num_rows == 0:
         return out
-    width, stride = rows.shape[1] * size, rows.stride(0) * size
     to = rows if staged is None else staged
-    to_stride = to.stride(0) * size
+    width = rows.shape[1] * size
+    # The stride of a lone row is never used.
+    stride, to_stride = (t.stride(0) * size if num_rows > 1 else 0 for t in (rows, to))
     aligned = (rows.data_ptr() | to.data_ptr() | width | stride | to_stride) % 16 == 0
     if plan is None:
         plan = choose(num_rows, width, aligned, *_shape_of(rows.device))
     key, digests = _words(key), _digests(out)
-    arguments = (num_rows, width, stride, to_stride)
-    words, stage = out.shape[1] // 4, staged is not None
-    programs = -(-num_rows // plan.rows_each)
+    nodes = digests if plan.tiles == 1 else out.new_empty((num_rows, plan.tiles, 32))
+    arguments = (_bytes(rows), _bytes(to), key, nodes, num_rows, width, stride, to_stride)
+    constants = {"LANES": plan.lanes, "OUT_WORDS": nodes.shape[-1] // 4, "STAGE": staged is not None, "num_warps": 1}
+    programs, one = -(-num_rows // plan.rows_each), _one(rows.device)
     with _on(rows.device):
         if plan.levels:
-            kernels.hash_lanes[(programs,)](
-                _bytes(rows), _bytes(to), key, digests, *arguments,
-                LANES=plan.lanes, LEVELS=plan.levels, OUT_WORDS=words, STAGE=stage, num_warps=1,
-            )  # fmt: skip
+            kernels.hash_lanes[(programs,)](*arguments, one, LEVELS=plan.levels, **constants)
         else:
-            one = plan.tiles == 1
-            nodes = digests if one else out.new_empty((num_rows, plan.tiles, 32))
-            kernels.hash_tiles[(programs, plan.tiles)](
-                _bytes(rows), _bytes(to), key, nodes, *arguments, (plan.width - 1).bit_length(),
-                LANES=plan.lanes, ALIGNED=aligned, OUT_WORDS=words if one else 8, STAGE=stage, num_warps=1,
-            )  # fmt: skip
-            _merge(nodes, key, digests, plan.lanes)
+            log = (plan.width - 1).bit_length()
+            kernels.hash_tiles[(programs, plan.tiles)](*arguments, log, one, ALIGNED=aligned, **constants)
+            _merge(nodes, key, digests, plan.lanes, one)
     return out if digests is out else out.copy_(digests)
 
 
-def _merge(nodes: torch.Tensor, key: torch.Tensor, digests: torch.Tensor, lanes: int) -> None:
+def _merge(nodes: torch.Tensor, key: torch.Tensor, digests: torch.Tensor, lanes: int, one: int | None) -> None:
     """Digests from nodes, uint8 [num_rows, count, 32]; none to make if these are the digests."""
     while nodes is not digests:
         num_rows, count, _ = nodes.shape
         width = min(lanes, power_of_two(count))
         groups = -(-count // width)
         to = digests if groups == 1 else nodes.new_empty((num_rows, groups, 32))
-        words = digests.shape[1] // 4 if groups == 1 else 8
         kernels.merge_tiles[(-(-num_rows // (lanes // width)), groups)](
-            nodes, key, to, num_rows, count, (width - 1).bit_length(), LANES=lanes, OUT_WORDS=words, num_warps=1
-        )
+            nodes, key, to, num_rows, count, (width - 1).bit_length(), one,
+            LANES=lanes, OUT_WORDS=to.shape[-1] // 4, num_warps=1,
+        )  # fmt: skip
         nodes = to
 
 
@@ -108,7 +108,7 @@ def fold_spans(rows: torch.Tensor, cu_seqlens: torch.Tensor, key: torch.Tensor, 
     lanes, _ = _shape_of(rows.device)
     with _on(rows.device):
         kernels.fold_spans[(num_spans,)](
-            rows, cu_seqlens.contiguous(), key, digests, rows.shape[0],
+            rows, cu_seqlens.contiguous(), key, digests, rows.shape[0], _one(rows.device),
             LANES=lanes, OUT_WORDS=digest_size // 4, num_warps=1,
         )  # fmt: skip
     return out if digests is out else out.copy_(digests)

@@ -1,5 +1,7 @@
 """Leaves and inner nodes of the tree: the CV of a chunk in each lane, and the merging of neighbouring lanes."""
 
+# ruff: noqa: SIM108 - Triton's language has no conditional expression of tuples.
+
 import triton
 import triton.language as tl
 
@@ -46,7 +48,7 @@ def load_block(
 
 @triton.jit
 def hash_chunk(
-    key, source, staged, chunk, length, left, most, least, root,
+    key, source, staged, chunk, length, left, most, least, root, one,
     LANES: tl.constexpr, ALIGNED: tl.constexpr, STAGE: tl.constexpr,
 ):  # fmt: skip
     """CV of the chunk in each lane.
@@ -56,6 +58,7 @@ def hash_chunk(
     length, left    [LANES] int32 bytes in the chunk, and in its input from there on (2048 stands for more)
     most, least     bytes of the longest chunk and of the shortest, scalars
     root            the chunk is the whole input, scalar
+    one             see compress
     """
     # Rounding moves no aligned pointer: it shows the compiler what they are multiples of.
     floor, back = round_down(source)
@@ -74,7 +77,7 @@ def hash_chunk(
         else:
             following = m
         size = tl.minimum(length - tl.minimum(block, blocks - 1) * BLOCK_BYTES, BLOCK_BYTES).to(tl.uint32)
-        new = compress(cv, m, chunk.to(tl.uint32), size, block_flags(block, blocks, root))
+        new = compress(cv, m, chunk.to(tl.uint32), size, block_flags(block, blocks, root), one)
         # A lane whose chunk is over drops the result.
         cv = choose(block < blocks, new, cv)
         m = following
@@ -82,7 +85,7 @@ def hash_chunk(
 
 
 @triton.jit
-def merge_nodes(key, cv, count, whole, lanes, LANES: tl.constexpr):
+def merge_nodes(key, cv, count, whole, lanes, one, LANES: tl.constexpr):
     """Of each group of `lanes` lanes, a power of two, the first `count` hold nodes; then the first holds their root.
 
     `whole`: the nodes are a whole tree, so the last parent is its root.
@@ -93,7 +96,7 @@ def merge_nodes(key, cv, count, whole, lanes, LANES: tl.constexpr):
     while count > 1:
         left = pick(cv, group + (2 * place & (lanes - 1)))
         right = pick(cv, group + (2 * place + 1 & (lanes - 1)))
-        node = parent(splat(key, LANES), left, right, whole & (count == 2))
+        node = parent(splat(key, LANES), left, right, whole & (count == 2), one)
         cv = choose(2 * place + 1 < count, node, left)
         count = (count + 1) // 2
     return cv

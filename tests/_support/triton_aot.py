@@ -34,7 +34,7 @@ def compiled(
 
     target     "sm_90" or "gfx942"
     pointers   (parameter, type such as "*u8", is a multiple of 16) for each pointer
-    constants  (parameter, value) for each constexpr
+    constants  (parameter, value) for each constexpr, and for a parameter that is None
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -42,16 +42,17 @@ def compiled(
 
     function = getattr(kernels(), name)
     types = {parameter: kind for parameter, kind, _ in pointers}
+    constant = dict(constants)
     multiples = {parameter for parameter, _, multiple in pointers if multiple}
     signature, attributes = {}, {}
     for i, parameter in enumerate(function.params):
-        if parameter.is_constexpr:
+        if parameter.name in constant:
             signature[parameter.name] = "constexpr"
         else:
-            signature[parameter.name] = types.get(parameter.name) or parameter.annotation_type
+            signature[parameter.name] = types.get(parameter.name) or parameter.annotation_type or "i32"
         if parameter.name in multiples and not parameter.do_not_specialize_on_alignment:
             attributes[(i,)] = [["tt.divisibility", 16]]
     amd = target.startswith("gfx")
     gpu = GPUTarget("hip", target, 64) if amd else GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
-    source = ASTSource(fn=function, signature=signature, constexprs=dict(constants), attrs=attributes)
+    source = ASTSource(fn=function, signature=signature, constexprs=constant, attrs=attributes)
     return triton.compile(source, target=gpu, options={"num_warps": 1})

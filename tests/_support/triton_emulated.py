@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ _POINTERS = {"uint8": "*u8", "int32": "*i32", "int64": "*i64"}
 class EmulatedTensor:
     """What launch.py asks of a tensor, at an address of emulated memory."""
 
-    device = torch.device("cpu")
+    device = torch.device("cuda", 0)
     data = None  # triton.reinterpret keeps it, and nobody reads it
 
     def __init__(
@@ -109,11 +111,13 @@ class TritonLauncher:
         self.memory, self.stats, self.launches = memory, Stats(), []
         launch, real = triton_aot.kernels("launch"), triton_aot.kernels()
         names = ("hash_tiles", "hash_lanes", "merge_tiles", "fold_spans")
-        launch.kernels = SimpleNamespace(**{name: _Kernel(self, getattr(real, name)) for name in names})
-        try:
+        fakes = {
+            "kernels": SimpleNamespace(**{name: _Kernel(self, getattr(real, name)) for name in names}),
+            "_shape_of": lambda _: (32, 4 * 32 * 132),  # an H200
+            "_on": contextlib.nullcontext,
+        }
+        with patch.multiple(launch, **fakes):
             function(launch, EmulatedTensor(memory, key, (32,), 1))
-        finally:
-            launch.kernels = real
         return self.stats
 
     def run(self, function: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
@@ -121,7 +125,7 @@ class TritonLauncher:
         pointers, constants, values = [], [], []
         for parameter in function.params:
             value = arguments[parameter.name]
-            if parameter.is_constexpr:
+            if parameter.is_constexpr or value is None:
                 constants.append((parameter.name, value))
             elif hasattr(value, "data_ptr"):
                 kind = _POINTERS[str(value.dtype).removeprefix("torch.")]

@@ -29,10 +29,10 @@ def check_fold(
     assert [bytes(row.numpy()) for row in out] == [reference.keyed_hash(KEY, span)[:size] for span in spans]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(60))
 def test_generated_folds(seed):
     pick = random.Random(seed)
-    num_rows, size = pick.choice([0, 1, 4, 7, pick.randint(2, 12)]), pick.choice([16, 32])
+    num_rows, size = pick.choice([0, 1, 2, 4, pick.randint(2, 9)]), pick.choice([16, 32])
     if seed % 2:
         bounds = [0, *sorted(pick.randint(0, num_rows) for _ in range(pick.randint(0, 2))), num_rows]
     else:
@@ -43,7 +43,7 @@ def test_generated_folds(seed):
     check_fold(num_rows, bounds, pick.choice([torch.int32, torch.int64]), size, stride, offset)
 
 
-@pytest.mark.parametrize(("num_rows", "size"), [(63, 16), (64, 16), (65, 16), (31, 32), (33, 32), (200, 16)])
+@pytest.mark.parametrize(("num_rows", "size"), [(63, 16), (65, 16), (33, 32)])
 def test_spans_around_a_chunk(num_rows, size):
     check_fold(num_rows, [0, num_rows], torch.int64, size)
 
