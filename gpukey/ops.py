@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from gpukey import backends
+from gpukey.backends import library
 from gpukey.checks import (
     check_bounds,
     check_digest_size,
@@ -156,16 +157,22 @@ _OPS: dict[str, tuple[str, Callable[..., Any]]] = {
 def _register(device_type: str) -> None:
     """The backend that `choose` names as the one implementation for `device_type`."""
     best = backends.ORDER[device_type][0]
-    if backends.forced() in (None, best) and backends.missing(best) is None:
-        register = getattr(backends.load(best), "register", None)
-        if register is not None:
-            register()
-            return
+    if backends.forced() in (None, best) and _compiled(best):
+        register: Callable[[], None] = backends.load(best).register  # type: ignore[attr-defined]
+        register()
+        return
     # The first call chooses: NVRTC and Triton are not imported before a tensor needs them, and a forced backend that
     # cannot serve is an error of the call, with the device in it.
     provider = functools.cache(functools.partial(backends.choose, device_type))
     for name, function in _implementations(provider).items():
         LIBRARY.impl(name, function, device_type.upper())  # type: ignore[no-untyped-call]
+
+
+def _compiled(name: str) -> bool:
+    # unavailable() of the CUDA half asks torch for a device, and whoever does that may not use CUDA in a fork.
+    if name == "cuda":
+        return torch.version.cuda is not None and library.load("_cuda")[1] is None
+    return backends.missing(name) is None
 
 
 for _name, (_schema, _fake) in _OPS.items():

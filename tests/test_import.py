@@ -105,6 +105,21 @@ assert not torch.cuda.is_initialized()
     assert fresh_python(code) == ""
 
 
+def test_importing_asks_torch_for_no_device(fresh_python):
+    """vllm#12754: torch forbids CUDA in forks of a process that has asked, even without a context."""
+    code = """
+import torch
+torch.version.cuda = "13.0"
+def asked(*arguments):
+    raise SystemExit("torch was asked for a device")
+torch.cuda.is_available = torch.cuda.device_count = asked
+import gpukey, gpukey.ops, gpukey.fingerprint
+secret = gpukey.Secret.random()
+gpukey.fingerprint_rows_async(torch.ones(2, 4), secret=secret).result()
+"""
+    assert fresh_python(code) == ""
+
+
 def test_every_public_name_is_there():
     assert all(getattr(gpukey, name) is not None for name in gpukey.__all__)
     with pytest.raises(AttributeError, match="no attribute 'fingerprint_row'"):
