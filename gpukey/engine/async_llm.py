@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from typing import Any
 
 from gpukey.engine.llm import IDLE_SECONDS, LLM, PromptLike
@@ -29,6 +30,7 @@ class AsyncLLM:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._readers: dict[str, Reader] = {}
         self._closed = False
+        self._gate = threading.Lock()  # no call is queued behind the last one that runs
         self._thread = threading.Thread(target=self._serve, name="gpukey-engine", daemon=True)
         self._thread.start()
 
@@ -43,7 +45,12 @@ class AsyncLLM:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(outputs.put_nowait, output)
 
-        request = await asyncio.wrap_future(self._submit(prompt, sampling_params or SamplingParams(), deliver))
+        submitted = self._submit(prompt, sampling_params or SamplingParams(), deliver)
+        try:
+            request = await asyncio.wrap_future(submitted)
+        except asyncio.CancelledError:
+            submitted.add_done_callback(self._drop_result)
+            raise
         try:
             while True:
                 output = await outputs.get()
@@ -60,15 +67,9 @@ class AsyncLLM:
         """Counters of the engine so far."""
         return await asyncio.wrap_future(self.call(lambda llm: llm.stats))
 
-    def call(self, function: Callable[[LLM], Any]) -> Any:
-        """Run `function(llm)` between two steps in the engine's thread, e.g. update_weights; a concurrent future of its
-        result.
-        """
-        if self._closed:
-            raise RuntimeError("this AsyncLLM is closed")
-        import concurrent.futures
-
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    def call(self, function: Callable[[LLM], Any]) -> Future[Any]:
+        """Run `function(llm)` between two steps in the engine's thread, e.g. update_weights; a future of its result."""
+        future: Future[Any] = Future()
 
         def run() -> None:
             if not future.set_running_or_notify_cancel():
@@ -78,15 +79,18 @@ class AsyncLLM:
             except BaseException as error:
                 future.set_exception(error)
 
-        self._calls.put(run)
+        with self._gate:
+            if self._closed:
+                raise RuntimeError("this AsyncLLM is closed")
+            self._calls.put(run)
         return future
 
     def close(self) -> None:
         """End the engine's thread; readers still waiting get RequestFailed."""
-        if not self._closed:
+        with self._gate:
             self._closed = True
             self._calls.put(lambda: None)
-            self._thread.join()
+        self._thread.join()
 
     def __enter__(self) -> AsyncLLM:
         return self
@@ -94,7 +98,7 @@ class AsyncLLM:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _submit(self, prompt: PromptLike, params: SamplingParams, deliver: Reader) -> Any:
+    def _submit(self, prompt: PromptLike, params: SamplingParams, deliver: Reader) -> Future[Request]:
         def submit(llm: LLM) -> Request:
             request = llm.submit(prompt, params)
             self._readers[request.request_id] = deliver
@@ -102,23 +106,38 @@ class AsyncLLM:
 
         return self.call(submit)
 
+    def _drop_result(self, submitted: Future[Request]) -> None:
+        """The reader was cancelled while its request was being submitted."""
+        if not submitted.cancelled() and submitted.exception() is None:
+            request_id = submitted.result().request_id
+            self._calls.put(lambda: self._drop(request_id))
+
     def _drop(self, request_id: str) -> None:
         self._readers.pop(request_id, None)
         self._llm.engine.abort(request_id)
 
     def _serve(self) -> None:
-        engine = self._llm.engine
-        while not self._closed:
-            self._run_calls(wait=not engine.has_unfinished)
-            if engine.has_unfinished:
-                changed = engine.step()
-                for request in changed:
-                    self._deliver(request)
-                if not changed:
-                    self._run_calls(wait=True, timeout=IDLE_SECONDS)
-        for request_id in list(self._readers):
-            self._readers.pop(request_id)(RuntimeError("the engine was closed"))
+        engine, end = self._llm.engine, RuntimeError("the engine was closed")
+        try:
+            while not self._closed:
+                self._run_calls(wait=not engine.has_unfinished)
+                if engine.has_unfinished:
+                    changed = engine.step()
+                    for request in changed:
+                        self._deliver(request)
+                    if not changed:
+                        self._run_calls(wait=True, timeout=IDLE_SECONDS)
+        except Exception as error:
+            end = RuntimeError(f"the engine's thread ended: {error!r}")
+            end.__cause__ = error
+        with self._gate:
+            self._closed = True
+        self._run_calls(wait=False)
+        for request_id in list(engine.requests):
             engine.abort(request_id)
+        for reader in self._readers.values():
+            reader(end)
+        self._readers.clear()
 
     def _run_calls(self, *, wait: bool, timeout: float | None = None) -> None:
         try:

@@ -224,10 +224,13 @@ class Engine:
             raise ValueError(f"adapter {name!r} is in use by {users}; finish or abort them first")
 
     def _prepare(self, request: Request) -> None:
-        """Give the request its keys, once its fingerprints are home."""
+        """Give the request its keys, once its fingerprints are home. What cannot be keyed is not cached, and says why."""
         if request.chain is None and request.uncached_reason is None:
             began = time.perf_counter()
-            request.chain = self.keying.chain(request, self.adapters.fields(request.lora_name))
+            try:
+                request.chain = self.keying.chain(request, self.adapters.fields(request.lora_name))
+            except Exception as error:
+                request.uncached_reason = f"it could not be keyed: {error}"
             self._stats.keying_seconds += time.perf_counter() - began
 
     def _check_size(self, num_prompt: int, max_tokens: int) -> None:

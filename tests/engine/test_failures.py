@@ -149,6 +149,27 @@ def test_what_is_not_finite_is_not_cached_and_says_why(llm, rows, ids):
     assert "NaN" in outs[1].uncached_reason
 
 
+def test_what_cannot_be_keyed_is_not_cached_and_says_why(llm, rows, ids):
+    """imp PR#1180: never a key of the text alone."""
+
+    class Lost:
+        def ready(self):
+            return True
+
+        def result(self):
+            raise RuntimeError("the fingerprints were lost")
+
+    want = llm.generate(Prompt(ids(24), [(8, rows(4))]), PARAMS)[0].token_ids
+    llm.evict_all()
+    send_home, llm.engine.keying.send_home = llm.engine.keying.send_home, lambda digests: Lost()
+    outs = [llm.generate(Prompt(ids(24), [(8, rows(4))]), PARAMS)[0] for _ in range(2)]
+    assert [(out.token_ids, out.num_cached_tokens) for out in outs] == [(want, 0)] * 2
+    assert outs[0].uncached_reason == "it could not be keyed: the fingerprints were lost"
+    assert llm.engine.scheduler.cache.num_cached == 0
+    llm.engine.keying.send_home = send_home
+    assert llm.generate(Prompt(ids(24), [(8, rows(4))]), PARAMS)[0].uncached_reason is None
+
+
 def test_prefix_caching_off_says_so(ids, secret):
     llm = LLM(dtype=torch.float64, secret=secret, prefix_caching=False, num_blocks=16)
     outs = [llm.generate([ids(40)], PARAMS)[0] for _ in range(2)]

@@ -78,6 +78,35 @@ def test_async_front(ids, rows, secret):
     assert [out[-1].token_ids for out in outs] == want
 
 
+def test_an_engine_that_cannot_go_on_tells_its_readers(monkeypatch):
+    async def main(front):
+        with pytest.raises(RequestFailed, match="thread ended: OSError"):
+            await collect(front, [1, 2, 3])
+
+    def broken():
+        raise OSError("no device")
+
+    with AsyncLLM(Witness(), block_size=4, num_blocks=16, secret=schedules.SECRET) as front:
+        monkeypatch.setattr(front._llm.engine, "step", broken)
+        asyncio.run(main(front))
+    assert not front._llm.engine.has_unfinished
+
+
+async def rest(stream):
+    return [out async for out in stream]
+
+
+def test_close_ends_what_is_under_way():
+    async def main(front):
+        stream = front.generate([1, 2, 3], SamplingParams(max_tokens=50))
+        await anext(stream)
+        front.close()
+        with pytest.raises(RequestFailed, match="closed"):
+            await rest(stream)
+
+    asyncio.run(main(AsyncLLM(Witness(), block_size=4, num_blocks=16, secret=schedules.SECRET)))
+
+
 def test_async_errors_reach_their_reader():
     witness = Witness()
     witness.fail_at = frozenset([0])
