@@ -108,6 +108,13 @@ except RuntimeError as error:
     assert refusal.startswith("GPUKEY_BACKEND=cuda: backend 'cuda'")
 
 
+@pytest.mark.parametrize("name", ops._OPS)
+def test_one_implementation_a_device(name):
+    dump = torch._C._dispatch_dump(f"gpukey::{name}").splitlines()
+    for device in ("CPU", "CUDA"):
+        assert len([line for line in dump if line.startswith(f"{device}:")]) == 1
+
+
 def test_an_unknown_forced_backend(monkeypatch):
     monkeypatch.setenv("GPUKEY_BACKEND", "fastest")
     with pytest.raises(ValueError, match="GPUKEY_BACKEND is 'fastest'; one of python, cpu"):
