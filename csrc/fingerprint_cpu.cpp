@@ -119,7 +119,7 @@ void hash_tile(const Hasher& hasher, Source source, int count, int64_t bytes, in
 Source stage(Source source, Target target, int64_t count, int64_t bytes) {
   if (target.data == nullptr) return source;
   for (int64_t row = 0; row < count; row++)
-    std::memcpy(target.data + row * target.stride, source.data + row * source.stride, bytes);
+    std::memmove(target.data + row * target.stride, source.data + row * source.stride, bytes);
   return {target.data, target.stride};
 }
 

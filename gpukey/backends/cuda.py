@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, cast
-
 import torch
 
 from gpukey.backends import library
 
 NAME = "cuda"
 DEVICE_TYPE = "cuda"
+
+_half = library.Half(NAME)
+
+fingerprint_rows = _half.fingerprint_rows
+fold_spans = _half.fold_spans
+stage_rows = _half.stage_rows
+register = _half.register
 
 
 def unavailable() -> str | None:
@@ -20,52 +24,3 @@ def unavailable() -> str | None:
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
     return library.load("_cuda")[1]
-
-
-def fingerprint_rows(
-    rows: torch.Tensor, key: torch.Tensor, digest_size: int, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """[num_rows, hidden] on a CUDA device -> uint8 [num_rows, digest_size]."""
-    if out is None:
-        return cast(torch.Tensor, _ops().fingerprint_rows.default(rows, key, digest_size))
-    _ops().fingerprint_rows.out(rows, key, digest_size, out=out)
-    return out
-
-
-def fold_spans(
-    rows: torch.Tensor, cu_seqlens: torch.Tensor, key: torch.Tensor, digest_size: int, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """uint8 [num_rows, digest_size] and [num_spans + 1] on the device -> uint8 [num_spans, digest_size]; bounds are
-    clamped there."""
-    if out is None:
-        return cast(torch.Tensor, _ops().fold_spans.default(rows, cu_seqlens, key, digest_size))
-    _ops().fold_spans.out(rows, cu_seqlens, key, digest_size, out=out)
-    return out
-
-
-def stage_rows(
-    rows: torch.Tensor, staged: torch.Tensor, key: torch.Tensor, digest_size: int, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Copies rows into `staged` and fingerprints what it wrote there, in one pass."""
-    if out is None:
-        return cast(torch.Tensor, _ops().stage_rows.default(rows, staged, key, digest_size))
-    _ops().stage_rows.out(rows, staged, key, digest_size, digests=out)
-    return out
-
-
-def register() -> None:
-    """Makes these kernels the CUDA implementations of the `gpukey` ops."""
-    if _library().gpukey_cuda_register() != 0:
-        raise RuntimeError("gpukey's compiled CUDA kernels were refused by torch's dispatcher")
-
-
-def _library() -> ctypes.CDLL:
-    loaded, reason = library.load("_cuda")
-    if loaded is None:
-        raise RuntimeError(f"backend 'cuda' does not work here: {reason}")
-    return loaded
-
-
-def _ops() -> Any:
-    _library()
-    return torch.ops.gpukey_cuda
