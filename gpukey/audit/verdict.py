@@ -61,6 +61,10 @@ def judge(runs: Runs) -> Verdict:
         return Verdict(
             EQUAL, f'"{reused[0][0].name}" reused {reused[0][0].wrongly_reused} tokens of other content', shared
         )
+    if not any(run.reused for run in runs.by_name.values()):
+        return Verdict(
+            NONE_FOUND, "no run reused a token: prefix caching is off, or a block is longer than the prompt", shared
+        )
     return Verdict(NONE_FOUND, "no run reused a token at or after the first position where its content differs", shared)
 
 

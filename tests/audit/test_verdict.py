@@ -131,6 +131,14 @@ def test_a_driver_without_outputs(identify, line):
     assert runs[plan.E1].output is None
 
 
+def test_an_engine_that_reuses_nothing_is_named_as_such():
+    engine = FakeEngine(right)
+    engine.run = lambda token_ids, embeds: ([1], 0)
+    result, _ = judged(engine)
+    assert result.line == NONE_FOUND
+    assert "prefix caching is off" in result.reason
+
+
 def test_lora_names_that_share_keys_with_salts():
     result, runs = judged(FakeEngine(right, lora_against_salt=48))
     assert (result.line, result.exit_code) == (NONE_FOUND, 1)
