@@ -7,7 +7,6 @@ import re
 import pytest
 import triton_aot
 
-ALIGNED = {"rows": True, "staged": True, "out": True}
 KERNELS = {
     "rows": ("hash_tiles", {"ALIGNED": True, "OUT_WORDS": 4, "STAGE": False}),
     "rows, any address": ("hash_tiles", {"ALIGNED": False, "OUT_WORDS": 4, "STAGE": False}),
@@ -55,6 +54,21 @@ def test_nvidia(what, target, tmp_path, capsys):
         assert len(wide) >= 8
         assert len(loads) - len(wide) <= 10, "8 words of the key and 2 bounds"
     assert all("128" in name for name in stores), "digests and staged rows"
+
+
+@pytest.mark.parametrize("what", ["rows", "staged rows", "a row in each lane"])
+def test_instructions_of_a_compression(what, tmp_path, capsys):
+    """A turn of the loop over a chunk's blocks on sm_90; the limits are those of the CUDA kernels (tests/sass)."""
+    from sass import disassemble, mix, shared_pipe
+
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(compiled(what, "sm_90").asm["cubin"])
+    (kernel,) = disassemble(cubin).values()
+    turn = kernel.loop_path("LDG.E.128", 700)
+    with capsys.disabled():
+        print(f"\nsm_90 {what}: {len(turn)} instructions a block, {shared_pipe(turn)} on the shared pipe; {mix(turn)}")
+    assert shared_pipe(turn) <= 480
+    assert len(turn) <= 900
 
 
 @pytest.mark.parametrize("what", KERNELS)
