@@ -1,4 +1,4 @@
-"""The compiled halves of gpukey; everything else stands in pyproject.toml. Looks for no GPU and needs no torch to be read.
+"""The compiled halves of gpukey; the rest stands in pyproject.toml. Looks for no GPU; needs no torch to be read.
 
 GPUKEY_BUILD          auto (default): a half that cannot be built is left out, and gpukey/_build_report.json says why;
                       require: that is an error
@@ -22,25 +22,18 @@ PACKAGES = {"gpukey": "gpukey", "gpukey.triton_kernels": "triton_kernels", "gpuk
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # torch 2.11: one library serves it and all later ones
 HEADERS = sorted(glob("csrc/*.h") + glob("csrc/*.cuh"))
 COMPILE = ["-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-g0"]
-CPU_SOURCES = ["ops", "fingerprint_cpu", "lanes_avx512", "lanes_avx2", "lanes_baseline", "block_keys"]
 
 
-def extension(name, sources):
-    return Extension(
-        f"gpukey.{name}",
-        sources,
-        depends=HEADERS,
-        language="c++",
-        extra_compile_args=COMPILE,
-        py_limited_api=True,
-        optional=True,
-    )
+def extension(name, *sources):
+    options = {"language": "c++", "extra_compile_args": COMPILE, "py_limited_api": True, "optional": True}
+    return Extension(f"gpukey.{name}", [f"csrc/{source}" for source in sources], depends=HEADERS, **options)
 
 
+CPU = ["ops.cpp", "fingerprint_cpu.cpp", "lanes_avx512.cpp", "lanes_avx2.cpp", "lanes_baseline.cpp", "block_keys.cpp"]
 EXTENSIONS = [
-    extension("_chain", ["csrc/chain_module.cpp", "csrc/block_keys.cpp"]),
-    extension("_cpu", [f"csrc/{name}.cpp" for name in CPU_SOURCES]),
-    extension("_cuda", ["csrc/ops_cuda.cpp", "csrc/fingerprint.cu"]),
+    extension("_chain", "chain_module.cpp", "block_keys.cpp"),
+    extension("_cpu", *CPU),
+    extension("_cuda", "ops_cuda.cpp", "fingerprint.cu"),
 ]
 
 
@@ -49,11 +42,11 @@ class LeftOut(Exception):
 
 
 def torch_paths():
-    """(include folders, library folder) of the torch that is installed."""
+    """(include folder, library folder) of the torch that is installed."""
     import torch
 
     root = Path(torch.__file__).parent
-    return [str(root / "include")], str(root / "lib")
+    return str(root / "include"), str(root / "lib")
 
 
 def find_nvcc():
@@ -98,7 +91,7 @@ class Build(build_ext):
 
     def build_cpu(self, ext):
         include, library = torch_paths()
-        ext.include_dirs, ext.library_dirs, ext.libraries = include, [library], ["torch_cpu"]
+        ext.include_dirs, ext.library_dirs, ext.libraries = [include], [library], ["torch_cpu"]
         ext.extra_compile_args = [*COMPILE, STABLE_ABI]
         super().build_extension(ext)
 
@@ -114,14 +107,13 @@ class Build(build_ext):
             return
         include, library = torch_paths()
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        host = ",".join(["-fPIC", "-fvisibility=hidden"])
-        command = [nvcc, "-shared", "-std=c++17", "-O3", "--threads=2", *gencode(), f"-Xcompiler={host}", STABLE_ABI]
-        command += ["-cudart=static", *(f"-I{folder}" for folder in include), f"-L{library}", "-ltorch_cpu"]
+        command = [nvcc, "-shared", "-std=c++17", "-O3", "--threads=2", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+        command += [*gencode(), STABLE_ABI, "-cudart=static", f"-I{include}", f"-L{library}", "-ltorch_cpu"]
         subprocess.run([*command, "-o", output, *ext.sources], check=True)
 
 
 setup(
-    packages=[*(["gpukey"] + [f"gpukey.{name}" for name in find_packages("gpukey")]), *list(PACKAGES)[1:]],
+    packages=[*PACKAGES, *(f"gpukey.{name}" for name in find_packages("gpukey"))],
     package_dir=PACKAGES,
     package_data={"gpukey": ["py.typed"], "gpukey.csrc": ["*.h", "*.cuh", "*.cu"]},
     ext_modules=EXTENSIONS,

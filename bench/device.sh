@@ -5,7 +5,7 @@
 #   bench/device.sh              on a machine with a GPU, nvcc, torch, setuptools >= 77
 #   bench/device.sh --rehearse   anywhere: the same stages on a CPU with small sizes, GPU parts skipped with a reason
 #
-# Wheels that the machine lacks (blake3, perhaps setuptools) lie in carry/wheels; PYTHON is the interpreter that has torch.
+# Wheels that the machine lacks (blake3, perhaps setuptools) lie in carry/wheels; PYTHON is the interpreter with torch.
 # PIPE_INSTRUCTIONS: instructions of the integer pipe a compression on sm_90, which tests/sass counts and prints.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,9 @@ skip() { echo "--- $1: skipped, $2"; }
 
 install() {
   rm -rf "$SITE"
-  if compgen -G 'carry/wheels/*.whl' >/dev/null; then $PYTHON -m pip install --no-deps --target "$SITE" carry/wheels/*.whl || return; fi
+  if compgen -G 'carry/wheels/*.whl' >/dev/null; then
+    $PYTHON -m pip install --no-deps --target "$SITE" carry/wheels/*.whl || return
+  fi
   if command -v nvcc >/dev/null; then export GPUKEY_CUDA=1; fi
   # The wheel is built apart and unpacked over what was carried.
   $PYTHON -m pip wheel --no-deps --no-build-isolation --wheel-dir build/device-wheel . &&
@@ -59,7 +61,8 @@ else
   skip memcheck "no GPU in a rehearsal"
 fi
 stage 30 same-bytes $PYTHON bench/device_sanitize.py "${rehearse[@]}"
-stage 110 kernels $PYTHON bench/device_kernels.py "$OUT/kernels.json" --pipe-instructions "${PIPE_INSTRUCTIONS:-469}" "${rehearse[@]}"
+pipe=(--pipe-instructions "${PIPE_INSTRUCTIONS:-469}")
+stage 110 kernels $PYTHON bench/device_kernels.py "$OUT/kernels.json" "${pipe[@]}" "${rehearse[@]}"
 stage 90 ttft $PYTHON bench/device_ttft.py "$OUT/ttft.json" "${rehearse[@]}"
 
 echo "all stages: $SECONDS s"

@@ -1,5 +1,7 @@
-"""Rows, folds and staging on one GPU, from 1 KiB to 1 GiB, beside the copy bandwidth of the same run and beside what engines do
-today: copy home, then BLAKE3 or SHA-256 on the host. Writes JSON: `python bench/device_kernels.py OUT.json [--rehearse]`.
+"""Rows, folds and staging on one GPU, from 1 KiB to 1 GiB, beside the copy bandwidth of the same run and beside what
+engines do today: copy home, then BLAKE3 or SHA-256 on the host. Writes JSON.
+
+    python bench/device_kernels.py OUT.json [--rehearse]
 
 `--rehearse` runs the same code on a CPU with small sizes, to find typing errors before a GPU is lent.
 """
@@ -87,7 +89,8 @@ def time_home(device: str, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
             return hasher(view).digest()  # noqa: B023
 
         entry: dict[str, Any] = {"bytes": rows.numel() * 2}
-        entry["ours_us"] = wall_us(lambda: gpukey.fingerprint_rows_async(rows, secret=SECRET).result(), device)  # noqa: B023
+        ours = lambda: gpukey.fingerprint_rows_async(rows, secret=SECRET).result()  # noqa: B023, E731
+        entry["ours_us"] = wall_us(ours, device)
         for name, hasher in (("blake3", blake3), ("sha256", hashlib.sha256)):
             entry[f"copy_{name}_us"] = wall_us(lambda: copied(hasher), device, rounds=5)  # noqa: B023
         entry["times_faster_than_blake3"] = entry["copy_blake3_us"] / entry["ours_us"]
@@ -111,7 +114,7 @@ def time_latency(backend: backends.Backend, device: str, num_rows: int) -> dict[
 
 
 def bound(report: dict[str, Any], pipe_instructions: int) -> list[dict[str, Any]]:
-    """Share of the arithmetic bound: multiprocessors x 64 lanes x measured clock / instructions of that pipe a compression."""
+    """Share of the arithmetic bound: multiprocessors x 64 lanes x clock / instructions of that pipe a compression."""
     rate = report["machine"]["sms"] * 64 * report["sm_clock_mhz"] * 1e6 / pipe_instructions
     shares = []
     for entry in report["rows"]:
@@ -148,25 +151,19 @@ def main() -> None:
     if options.pipe_instructions and clock.mhz and not options.rehearse:
         report["arithmetic_bound"] = bound(report, options.pipe_instructions)
     write(options.out, report)
-    print(f"copy {report['copy_gbs']:.0f} GB/s, SM clock {clock.mhz} MHz")
-    for entry in report["rows"]:
-        print(
-            "{backend:7} hidden {hidden:5} {bytes:>11} B  rows {rows_us:9.1f} us {rows_gbs:7.1f} GB/s  stage {stage_us:9.1f} us".format(
-                **entry
-            )
-        )
-    for entry in report["latency"]:
-        print(
-            "{backend:7} {rows} rows: kernel {kernel_us:.1f} us, host {host_us:.1f} us, public {public_host_us:.1f} us".format(
-                **entry
-            )
-        )
-    for entry in report["home"]:
-        print(
-            "home {bytes:>11} B: ours {ours_us:9.1f} us, copy+blake3 {copy_blake3_us:9.1f}, {times_faster_than_blake3:.1f}x".format(
-                **entry
-            )
-        )
+    show(report)
+
+
+def show(report: dict[str, Any]) -> None:
+    print(f"copy {report['copy_gbs']:.0f} GB/s, SM clock {report['sm_clock_mhz']} MHz")
+    row = "{backend:7} hidden {hidden:5} {bytes:>11} B: rows {rows_us:9.1f} us {rows_gbs:7.1f} GB/s, stage {stage_us:9.1f}"
+    call = "{backend:7} {rows} rows: kernel {kernel_us:.1f} us, host {host_us:.1f} us, public {public_host_us:.1f} us"
+    home = (
+        "home {bytes:>11} B: ours {ours_us:9.1f} us, copy+blake3 {copy_blake3_us:9.1f}, {times_faster_than_blake3:.1f}x"
+    )
+    for line, part in ((row, "rows"), (call, "latency"), (home, "home")):
+        for entry in report[part]:
+            print(line.format(**entry))
 
 
 if __name__ == "__main__":

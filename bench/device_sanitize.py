@@ -1,5 +1,5 @@
-"""A few launches of every CUDA backend for compute-sanitizer: small, odd and long rows, folds with hostile bounds, staging.
-Compares with the blake3 package. `compute-sanitizer --tool memcheck python bench/device_sanitize.py [--rehearse]`."""
+"""A few launches of every CUDA backend for compute-sanitizer: small, odd and long rows, staging, folds with hostile
+bounds. Compares with the blake3 package. `compute-sanitizer --tool memcheck python bench/device_sanitize.py`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Clocks of the device scripts: the device's own time, the host's time a call, and the card's clock under load. On a CPU (a
-rehearsal) all of it is wall-clock."""
+"""Clocks of the device scripts: the device's own time, the host's time a call, and the card's clock under load. On a
+CPU (a rehearsal) all of it is wall-clock."""
 
 from __future__ import annotations
 

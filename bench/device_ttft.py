@@ -1,5 +1,5 @@
-"""Time to first token of a Qwen2 of 0.5B's shape with random weights: content keys against token keys, and whether the host waits for
-the device between submit and the first logits. Writes JSON: `python bench/device_ttft.py OUT.json [--rehearse]`.
+"""Time to first token of a Qwen2 of 0.5B's shape with random weights: content keys against token keys, and whether the
+host waits for the device between submit and the first logits. `python bench/device_ttft.py OUT.json [--rehearse]`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The compiled CPU half beside its peers, in one run: the blake3 package on one buffer, vLLM's hash of text blocks.
 
-A peer runs before each round of ours, so that a slow moment of the machine meets both. Medians. vLLM needs an environment of
-its own: GPUKEY_VLLM_PYTHON is its interpreter.
+A peer runs before each round of ours, so that a slow moment of the machine meets both. Medians. vLLM needs an
+environment of its own: GPUKEY_VLLM_PYTHON is its interpreter.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def one_thread():
 
 
 def beside(benchmark, ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds of (ours, peer), a round of the peer before each of ours. The clock is the thread's own CPU time: on a
-    busy machine a wall clock favours whoever has the shorter rounds."""
+    """Median seconds of (ours, peer), a round of the peer before each of ours. The clock is the thread's own CPU time:
+    on a busy machine a wall clock favours whoever has the shorter rounds."""
     own, other = [], []
 
     def timed(times: list[float], function: Callable[[], object]) -> None:

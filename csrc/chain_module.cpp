@@ -175,7 +175,8 @@ PyObject* encode_ids_guarded(PyObject* self, PyObject* token_ids) { return guard
 constexpr const char* kTextKeys =
     "text_keys(token_ids, parent, key, block_size) -> list[bytes]\n\n"
     "Keys of all full blocks, 32 bytes each, without overlays (docs/spec.md, \"block key\"). token_ids: integers in\n"
-    "0 <= id < 2**63 as a list, a tuple, any sequence or a one-dimensional int64 buffer; parent: 32 bytes; key: 32 bytes,\n"
+    "0 <= id < 2**63 as a list, a tuple, any sequence or a one-dimensional int64 buffer; parent: 32 bytes; key: 32 "
+    "bytes,\n"
     "B3D(\"block\", ...). TypeError and ValueError name the id that is none.";
 constexpr const char* kEncodeIds =
     "encode_ids(token_ids) -> bytes\n\nThe ids as a block key hashes them, 8 bytes each. The same checks as text_keys.";
@@ -187,8 +188,15 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_chain", "Token ids and block keys of text, compiled.", 0, methods, nullptr,
-                      nullptr,               nullptr, nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT,
+                      "_chain",
+                      "Token ids and block keys of text, compiled.",
+                      0,
+                      methods,
+                      nullptr,
+                      nullptr,
+                      nullptr,
+                      nullptr};
 
 }  // namespace
 

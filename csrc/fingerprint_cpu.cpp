@@ -1,4 +1,5 @@
-// The launchers of fingerprint.h on one CPU thread: equal nodes of the hash trees of several rows are hashed side by side.
+// The launchers of fingerprint.h on one CPU thread: equal nodes of the hash trees of several rows are hashed side by
+// side.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,8 @@ HashBatch choose() {
   const char* forced = std::getenv("GPUKEY_CPU_ISA");
 #if defined(__x86_64__)
   const auto allows = [&](const char* isa) { return forced == nullptr || std::strcmp(forced, isa) == 0; };
-  if (allows("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) return hash_batch_avx512;
+  if (allows("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
+    return hash_batch_avx512;
   if (allows("avx2") && __builtin_cpu_supports("avx2")) return hash_batch_avx2;
 #endif
   return hash_batch_baseline;
@@ -79,8 +81,8 @@ struct Target {  // null: nothing is staged
   int64_t stride;
 };
 
-// CVs of `count` equal pieces of inputs, each of `bytes` bytes in at most kTileChunks / count chunks, the first of which is
-// number `first_chunk` of its input. `root`: the piece is the whole input.
+// CVs of `count` equal pieces of inputs, each of `bytes` bytes in at most kTileChunks / count chunks, the first of
+// which is number `first_chunk` of its input. `root`: the piece is the whole input.
 void hash_tile(const Hasher& hasher, Source source, int count, int64_t bytes, int64_t first_chunk, bool root,
                uint8_t (*cvs)[kCvBytes]) {
   uint8_t nodes[kTileChunks][kCvBytes];
@@ -123,9 +125,10 @@ Source stage(Source source, Target target, int64_t count, int64_t bytes) {
   return {target.data, target.stride};
 }
 
-// CV of a piece of one input, of any length: the left child covers the largest power of two of chunks that leaves a right.
-void hash_long(const Hasher& hasher, const uint8_t* data, uint8_t* staged, int64_t bytes, int64_t first_chunk, bool root,
-               uint8_t (*cv)[kCvBytes]) {
+// CV of a piece of one input, of any length: the left child covers the largest power of two of chunks that leaves a
+// right.
+void hash_long(const Hasher& hasher, const uint8_t* data, uint8_t* staged, int64_t bytes, int64_t first_chunk,
+               bool root, uint8_t (*cv)[kCvBytes]) {
   const int64_t chunks = num_chunks(bytes);
   if (chunks <= kTileChunks) {
     hash_tile(hasher, stage({data, 0}, {staged, 0}, 1, bytes), 1, bytes, first_chunk, root, cv);
@@ -136,7 +139,8 @@ void hash_long(const Hasher& hasher, const uint8_t* data, uint8_t* staged, int64
   const int64_t split = left * kChunkBytes;
   uint8_t children[2][kCvBytes];
   hash_long(hasher, data, staged, split, first_chunk, false, &children[0]);
-  hash_long(hasher, data + split, staged ? staged + split : nullptr, bytes - split, first_chunk + left, false, &children[1]);
+  hash_long(hasher, data + split, staged ? staged + split : nullptr, bytes - split, first_chunk + left, false,
+            &children[1]);
   Nodes(hasher, kBlockBytes, Node::kParent, root).add(children[0], 0, *cv);
 }
 
@@ -188,7 +192,8 @@ int stage_rows(const Rows& rows, void* staged, int64_t staged_stride, const void
   if (rows.num_rows == 0) return 0;
   if (digests.data == nullptr) return kBadPointer;
   hash_rows(Hasher(key, digests.size), {static_cast<const uint8_t*>(rows.data), rows.stride},
-            {static_cast<uint8_t*>(staged), staged_stride}, rows.num_rows, rows.width, static_cast<uint8_t*>(digests.data));
+            {static_cast<uint8_t*>(staged), staged_stride}, rows.num_rows, rows.width,
+            static_cast<uint8_t*>(digests.data));
   return 0;
 }
 
@@ -205,7 +210,8 @@ int fold_spans(const Rows& rows, const Bounds& bounds, const void* key, const Di
     const int64_t begin = bound(bounds, first), length = bound(bounds, first + 1) - begin;
     for (next = first + 1; next < bounds.num_spans && bound(bounds, next + 1) - bound(bounds, next) == length;) next++;
     const int64_t bytes = length * rows.width;
-    hash_rows(hasher, {fingerprints + begin * rows.width, bytes}, {nullptr, 0}, next - first, bytes, out + first * digests.size);
+    hash_rows(hasher, {fingerprints + begin * rows.width, bytes}, {nullptr, 0}, next - first, bytes,
+              out + first * digests.size);
   }
   return 0;
 }

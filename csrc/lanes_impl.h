@@ -1,5 +1,5 @@
-// The body of lanes.h for one instruction set. The including file has set the target; everything is inlined into its one
-// exported function, so that no copy compiled for a newer CPU can be linked into code that runs on an older one.
+// The body of lanes.h for one instruction set. The including file has set the target; everything is inlined into its
+// one exported function, so that no copy compiled for a newer CPU can be linked into code that runs on an older one.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace {
 template <int kLanes>
 using Lanes = typename Vector<uint32_t, 4 * kLanes>::type;
 
-// Element `i` of an interleaving of a and b, counted in a ‖ b, where a 16-byte group has `group` elements. Within groups:
-// a and b by turns, from their lower or upper halves (punpckldq, punpcklqdq). Of groups: the even or odd ones of a, then
-// those of b (vshufi32x4).
+// Element `i` of an interleaving of a and b, counted in a ‖ b, where a 16-byte group has `group` elements. Within
+// groups: a and b by turns, from their lower or upper halves (punpckldq, punpcklqdq). Of groups: the even or odd ones
+// of a, then those of b (vshufi32x4).
 constexpr int within_groups(int elements, int group, bool upper, int i) {
   return i - i % group + upper * group / 2 + i % group / 2 + i % 2 * elements;
 }
@@ -31,7 +31,8 @@ constexpr int of_groups(int elements, int group, bool upper, int i) {
 template <bool kGroups, bool kUpper, class Word, int... i>
 GK_INLINE Word interleave(Word a, Word b, std::integer_sequence<int, i...>) {
   constexpr int kElements = sizeof...(i), kGroup = 16 * kElements / sizeof(Word);
-  return shuffle<(kGroups ? of_groups(kElements, kGroup, kUpper, i) : within_groups(kElements, kGroup, kUpper, i))...>(a, b);
+  return shuffle<(kGroups ? of_groups(kElements, kGroup, kUpper, i) : within_groups(kElements, kGroup, kUpper, i))...>(
+      a, b);
 }
 
 // a, b = lower, upper interleaving, as elements of type Element.

@@ -1,5 +1,5 @@
-// torch bindings of the CUDA half: namespace gpukey_cuda, stable ABI of torch 2.11. Compiled and linked without libtorch_cuda,
-// so the library needs no CUDA build of torch to be built, nor a driver to be loaded.
+// torch bindings of the CUDA half: namespace gpukey_cuda, stable ABI of torch 2.11. Compiled and linked without
+// libtorch_cuda, so the library needs no CUDA build of torch to be built, nor a driver to be loaded.
 #include "ops_common.h"
 
 #include <dlfcn.h>
@@ -40,7 +40,8 @@ struct Cuda {
   static void rows(const Rows& rows, const void* key, const Digests& digests, Place place) {
     run(place, [&](void* stream) { return cuda::fingerprint_rows(rows, key, digests, stream); });
   }
-  static void stage(const Rows& rows, void* staged, int64_t stride, const void* key, const Digests& digests, Place place) {
+  static void stage(const Rows& rows, void* staged, int64_t stride, const void* key, const Digests& digests,
+                    Place place) {
     run(place, [&](void* stream) { return cuda::stage_rows(rows, staged, stride, key, digests, stream); });
   }
   static void fold(const Rows& rows, const Bounds& bounds, const void* key, const Digests& digests, Place place) {

@@ -1,4 +1,4 @@
-"""setup.py: what it ships, and that a half which cannot be built is left out with its reason, unless it was demanded."""
+"""setup.py: what it ships, and that a half which cannot be built is left out with a reason, unless it was demanded."""
 
 from __future__ import annotations
 

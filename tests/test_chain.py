@@ -25,7 +25,7 @@ def slow_keys(ids: list[int], block_size: int) -> list[bytes]:
     return keys
 
 
-# 36 bytes stand before the ids: blocks of 64 bytes end after 3 ids, chunks of 1024 after 123; then two, three, four chunks.
+# 36 bytes stand before the ids: blocks of 64 bytes end after 3 ids, chunks of 1024 after 123; then 2, 3, 4 chunks.
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4, 11, 12, 16, 64, 123, 124, 251, 252, 379, 380, 500])
 def test_every_form_of_ids(block_size):
     numbers = random.Random(block_size)

@@ -1,4 +1,5 @@
-"""Wrong arguments straight to the compiled ops: each is a ValueError that names the argument, and nothing is read out of bounds."""
+"""Wrong arguments straight to the compiled ops: each is a ValueError that names the argument, nothing is read out of
+bounds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-// Digests of the CPU core without torch, for sanitizers and for each instruction set: every buffer has exactly its size, so
-// that one byte too many is a fault. Prints a digest a line; tests/csrc/test_cpu_core.py knows what it must be.
-//   rows NUM_ROWS WIDTH STRIDE OFFSET DIGEST_SIZE   stage (the same)   fold DIGEST_SIZE LENGTH...   keys BLOCK_SIZE NUM_IDS
+// Digests of the CPU core without torch, for sanitizers and for each instruction set: every buffer has exactly its
+// size, so that one byte too many is a fault. Prints a digest a line; tests/csrc/test_cpu_core.py knows what it must
+// be.
+//   rows NUM_ROWS WIDTH STRIDE OFFSET DIGEST_SIZE   stage (the same)   fold DIGEST_SIZE LENGTH...   keys BLOCK_SIZE
+//   NUM_IDS
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -52,7 +54,8 @@ int main() {
       require(verb == "rows" ? cpu::fingerprint_rows(rows, key, out, nullptr)
                              : cpu::stage_rows(rows, staged.data(), width, key, out, nullptr));
       for (int64_t i = 0; verb == "stage" && i < num_rows; i++)
-        if (std::memcmp(staged.data() + i * width, data.data() + offset + i * stride, width) != 0) std::printf("not staged\n");
+        if (std::memcmp(staged.data() + i * width, data.data() + offset + i * stride, width) != 0)
+          std::printf("not staged\n");
       print(digests.data(), num_rows, size);
     } else if (verb == "fold") {
       int size;
