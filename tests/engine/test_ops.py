@@ -74,6 +74,39 @@ def test_padded_attention_of_gpus_is_the_same(name):
     torch.testing.assert_close(attention.padded_attention(query, *pools, *rest), want)
 
 
+def varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa, seqused_k, block_table,
+           num_splits):  # fmt: skip
+    """torch.nn.attention.varlen.varlen_attn as its documentation has it, for a device that is not here."""
+    assert cu_seq_k is None
+    assert window_size == (-1, 0)
+    assert enable_gqa
+    assert {t.dtype for t in (cu_seq_q, seqused_k, block_table)} == {torch.int32}
+    counts = cu_seq_q.diff()
+    assert (int(counts.max()), int(seqused_k.max())) == (max_q, max_k)
+    out = []
+    for i, used in enumerate(seqused_k.tolist()):
+        q = query[cu_seq_q[i] : cu_seq_q[i + 1]].transpose(0, 1)
+        k, v = (pool[block_table[i].long()].flatten(0, 1)[:used].transpose(0, 1) for pool in (key, value))
+        k, v = (x.repeat_interleave(q.shape[0] // k.shape[0], 0) for x in (k, v))
+        mask = torch.ones(q.shape[1], used).tril(used - q.shape[1]).bool()
+        out.append(scaled_dot_product_attention(q, k, v, mask, scale=scale).transpose(0, 1))
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_varlen_kernel_is_asked_for_the_same(name, monkeypatch):
+    args = batch(*CASES[name])
+    args[:5] = [tensor.bfloat16() for tensor in args[:5]]
+    want = plain(args)
+    monkeypatch.setattr(attention, "varlen_attn", lambda: varlen)
+    monkeypatch.setattr(attention, "VARLEN_PAGE", BLOCK)
+    torch.testing.assert_close(attention.paged_attention_cuda(*args), want)
+
+
+def test_this_torch_has_block_tables():
+    assert attention.varlen_attn() is not None
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_reads_nothing_else(name):
     """NaN in every slot that no sequence owns changes nothing."""
