@@ -12,9 +12,8 @@ from gpukey.secret import check_digest_size
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
-def check_rows(rows: torch.Tensor) -> torch.Tensor:
-    """The same tensor when it is [num_rows, hidden], strided, with storage of its own; TypeError or ValueError
-    otherwise."""
+def check_plain(rows: torch.Tensor) -> None:
+    """TypeError unless it is strided, with storage of its own: nothing is densified or dequantized to find out."""
     if rows.layout is not torch.strided:
         raise TypeError(f"rows has layout {rows.layout}; a strided tensor is needed (nothing is densified)")
     if rows.is_nested:
@@ -23,6 +22,12 @@ def check_rows(rows: torch.Tensor) -> torch.Tensor:
         raise TypeError("rows is a quantized tensor; dequantize it, or give bytes and scales as one uint8 row")
     if rows.is_meta:
         raise TypeError("rows is a meta tensor, which has no bytes")
+
+
+def check_rows(rows: torch.Tensor) -> torch.Tensor:
+    """The same tensor when it is [num_rows, hidden], strided, with storage of its own; TypeError or ValueError
+    otherwise."""
+    check_plain(rows)
     if rows.dim() != 2:
         raise ValueError(f"rows has shape {list(rows.shape)}; [num_rows, hidden] is needed")
     if rows.shape[1] == 0:

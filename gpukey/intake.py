@@ -48,7 +48,7 @@ def _borrow(rows: Any) -> torch.Tensor:
     wanted = "a torch tensor or an array with __dlpack__ or __cuda_array_interface__ is needed"
     try:
         if isinstance(rows, np.ndarray):
-            return _from_numpy(rows)
+            return from_numpy(rows)
         if hasattr(rows, "__dlpack__"):
             return from_dlpack(rows)
         if hasattr(rows, "__cuda_array_interface__"):
@@ -70,7 +70,8 @@ class _Writable:
         self.__array_interface__ = interface
 
 
-def _from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """An array of any shape and torch's or ml_dtypes' dtype, over the same memory; TypeError or ValueError for others."""
     if any(stride < 0 for stride in array.strides):
         array = np.ascontiguousarray(array)
     if array.dtype.kind == "V":
@@ -78,5 +79,5 @@ def _from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
         dtype = getattr(torch, array.dtype.name, None)
         if not isinstance(dtype, torch.dtype) or dtype.itemsize != array.dtype.itemsize:
             raise TypeError(f"dtype {array.dtype} has no torch dtype of that name")
-        return _from_numpy(array.view(f"u{array.dtype.itemsize}")).view(dtype)
+        return from_numpy(array.view(f"u{array.dtype.itemsize}")).view(dtype)
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from gpukey.fingerprint import fingerprint_rows
+from gpukey.integrations.content import as_rows
 from gpukey.integrations.patches import Hook
 
 DIGEST_SIZE = 32
-ROW_BYTES = 1024
-"""A pixel tensor's last dimension may be 3 bytes: whole trailing dimensions are joined into rows of at least a hash chunk."""
 
 
 def describe(tensor: torch.Tensor) -> dict[str, object]:
     """What identifies a tensor: dtype, shape and row fingerprints. One launch where it lies and 32 bytes a row to bring home."""
-    hidden = _row_elements(tensor)
-    if tensor.numel() == 0:
-        fingerprints = b""
-    else:
-        rows = fingerprint_rows(tensor.detach().reshape(-1, hidden), digest_size=DIGEST_SIZE)
-        fingerprints = rows.cpu().numpy().tobytes()
+    fingerprints = b""
+    if tensor.numel():
+        fingerprints = fingerprint_rows(as_rows(tensor), digest_size=DIGEST_SIZE).cpu().numpy().tobytes()
     return {"dtype": str(tensor.dtype), "shape": tuple(tensor.shape), "rows": fingerprints}
-
-
-def _row_elements(tensor: torch.Tensor) -> int:
-    elements = 1
-    for axis in range(tensor.ndim - 1, -1, -1):
-        elements = math.prod(tensor.shape[axis:])
-        if elements * tensor.element_size() >= ROW_BYTES:
-            break
-    return elements
 
 
 def _serialize_item(found: Any) -> Any:
