@@ -16,6 +16,7 @@ from gpukey.engine import selfcheck
 from gpukey.engine.batch import Batch
 from gpukey.engine.kv import KVPool, LayerShape
 from gpukey.engine.peft_adapters import PeftAdapters
+from gpukey.engine.quiet import quiet
 from gpukey.engine.support import UnsupportedModel as UnsupportedModel
 from gpukey.engine.support import check_model
 from gpukey.engine.tiny import tiny_model
@@ -137,11 +138,11 @@ def load(model: Any, dtype: torch.dtype | None, device: torch.device) -> Any:
         raise ValueError(f"model is {os.fspath(model)!r}; a directory in Hugging Face layout is needed")
     from transformers import AutoModelForCausalLM
 
-    return (
-        AutoModelForCausalLM.from_pretrained(os.fspath(model), dtype=dtype or "auto", local_files_only=True)
-        .to(device)
-        .eval()
-    )
+    with quiet():
+        loaded = AutoModelForCausalLM.from_pretrained(
+            os.fspath(model), dtype=dtype or "auto", local_files_only=True, use_safetensors=True
+        )
+    return loaded.to(device).eval()
 
 
 class TransformersRunner:

@@ -8,6 +8,8 @@ import os
 import warnings
 from typing import Any
 
+from gpukey.engine.quiet import quiet
+
 
 class PeftAdapters:
     """Adapters of one model under names of our own, since peft's may not hold dots and may not be reused at once."""
@@ -21,19 +23,12 @@ class PeftAdapters:
 
     def load(self, name: str, path: str, scale: float | None) -> None:
         """Load the adapter directory `path`; `scale` multiplies alpha / rank in every layer."""
-        from transformers.utils import logging
-
         check_adapter(path)
         inner = f"gpukey{next(self._serial)}"
-        verbosity = logging.get_verbosity()
         # transformers and peft wonder at a second adapter, and that the first one's weights are not in its file.
-        logging.set_verbosity_error()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                self._model.load_adapter(path, adapter_name=inner, adapter_kwargs={"local_files_only": True})
-        finally:
-            logging.set_verbosity(verbosity)
+        with quiet(reports=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            self._model.load_adapter(path, adapter_name=inner, adapter_kwargs={"local_files_only": True})
         self._model.eval()
         self._names[name] = inner
         self._refresh()
@@ -47,7 +42,9 @@ class PeftAdapters:
 
     def delete(self, name: str) -> None:
         """Remove an adapter's weights from the model."""
-        self._model.delete_adapter(self._names.pop(name))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # peft makes another one active, which _refresh undoes
+            self._model.delete_adapter(self._names.pop(name))
         self._refresh()
 
     def use(self, name: str | None) -> None:

@@ -71,10 +71,12 @@ def test_another_config_is_another_root():
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_directory(tmp_path, ids, secret):
-    """Hugging Face layout on disk, safetensors, loaded by transformers."""
+def test_a_directory(tmp_path, ids, secret, capfd):
+    """Hugging Face layout on disk, safetensors, loaded by transformers; silently where nobody watches."""
     tiny_model(dtype=torch.float64).save_pretrained(tmp_path)
+    capfd.readouterr()
     llm = LLM(tmp_path, dtype="float64", secret=secret, num_blocks=16)
+    assert capfd.readouterr() == ("", "")
     want = greedy(tiny_model(dtype=torch.float64), ids(20), [], 6)
     assert llm.generate([ids(20)], SamplingParams(max_tokens=6))[0].token_ids == want
 
