@@ -9,11 +9,11 @@ install)
   python3 -m venv "$env"
   "$env/bin/python" -m pip install --quiet torch==2.13.0
   "$env/bin/python" -m pip install --quiet triton==3.8.0 'transformers==5.19.*' numpy blake3 pytest hypothesis apache-tvm-ffi==0.1.11 aiohttp compressed-tensors \
-    dill gguf numba ipython loguru msgspec openai orjson partial-json-parser pillow psutil pybase64 pydantic pyyaml pyzmq regex requests rich sentencepiece starlette tqdm
+    dill fastapi gguf numba ipython loguru msgspec openai orjson partial-json-parser pillow psutil pybase64 pydantic pyyaml pyzmq regex requests rich sentencepiece starlette tqdm uvicorn
   "$env/bin/python" -m pip install --quiet --no-deps sglang==0.5.23 lmcache==0.5.6
   ;;
 test)
-  GPUKEY_ENGINE=sglang PYTHONPATH=$PWD "$env/bin/python" -m pytest tests/integrations/sglang
+  GPUKEY_ENGINE=sglang PYTHONPATH=$PWD "$env/bin/python" -m pytest -m engine tests/integrations/sglang
   ;;
 *)
   echo "usage: $0 install | test" >&2

@@ -4,7 +4,9 @@
     gpukey.integrations.sglang.install()                   the same from Python, before the engine starts
     wide_ids(token_ids, embeds, ...)                       ids for a RadixKey in which each replaced row is one 63-bit token
 
-Every rank hashes what it receives without an identity, so a secret drawn by each process would split them: a configured one is required.
+Every rank keys what it receives without an identity, so a secret drawn by each process would split them: a configured one is required, and ranks
+compare key ids when they start. With --enable-broadcast-mm-inputs-process, or SGLANG_MM_PRECOMPUTE_HASH=1, one process hashes and the ranks read
+its identity.
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ def install() -> bool:
         raise RuntimeError(
             f"gpukey's hooks for SGLang were checked with {', '.join(SUPPORTED)}; {sglang.__version__} is installed"
         )
-    Secret.from_env()
+    secret = Secret.from_env()
     return _patches.install(
-        _hooks, "multimodal items are known by content, grid and parameters; adapters are typed in extra_key"
+        lambda: _hooks(secret),
+        "multimodal items are known by content, grid and parameters; adapters are typed in extra_key",
     )
 
 
@@ -53,8 +56,9 @@ def uninstall() -> bool:
     return _patches.uninstall()
 
 
-def _hooks() -> Iterator[Hook]:
-    from gpukey.integrations.sglang import identity, namespace
+def _hooks(secret: Secret) -> Iterator[Hook]:
+    from gpukey.integrations.sglang import identity, namespace, ranks
 
-    yield from identity.hooks()
+    yield from identity.hooks(secret)
     yield from namespace.hooks()
+    yield from ranks.hooks(secret)

@@ -7,8 +7,10 @@ import importlib.machinery
 import sys
 import types
 import warnings
+from array import array
 
 import pytest
+import torch
 
 
 def _stand_in_for_torchvision() -> None:
@@ -41,7 +43,48 @@ def installed(sglang_types, monkeypatch, secret_bytes):
     from gpukey.integrations import sglang as integration
 
     monkeypatch.setenv("GPUKEY_SECRET", secret_bytes.decode())
-    monkeypatch.setattr(secrets, "_default", None)
+    # A process that fingerprinted something before the secret was configured has drawn one of its own: no rank shares it.
+    monkeypatch.setattr(secrets, "_default", secrets.Secret.random())
     assert integration.install()
     yield integration
     assert integration.uninstall()
+
+
+@pytest.fixture
+def item(sglang_types):
+    """item(feature, **parameters) -> a MultimodalDataItem with its identity set by whatever is installed."""
+
+    def make(feature=None, *, modality="IMAGE", precomputed=None, hash=None, **parameters):
+        made = sglang_types.MultimodalDataItem(
+            modality=sglang_types.Modality[modality],
+            feature=feature,
+            precomputed_embeddings=precomputed,
+            hash=hash,
+            model_specific_data=parameters,
+        )
+        made.set_pad_value()
+        return made
+
+    return make
+
+
+@pytest.fixture
+def radix(sglang_types):
+    """radix(prompts) -> tokens that the last prompt finds in a RadixCache which holds the others."""
+    from sglang.srt.mem_cache.base_prefix_cache import InsertParams, MatchPrefixParams
+    from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
+
+    def match(*prompts):
+        cache = RadixCache.create_simulated()
+        keys = [RadixKey(token_ids=array("q", prompt)) for prompt in prompts]
+        for key in keys[:-1]:
+            cache.insert(InsertParams(key=key))
+        return cache.match_prefix(MatchPrefixParams(key=keys[-1])).device_prefix_len
+
+    return match
+
+
+@pytest.fixture
+def features():
+    """[16, 64] bfloat16, the same every time, in memory of its own."""
+    return lambda: torch.randn(16, 64, generator=torch.Generator().manual_seed(3)).bfloat16()
