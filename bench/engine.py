@@ -1,9 +1,9 @@
 """The mini engine beside transformers' generate and vLLM: one checkpoint, the same prompts, medians of alternating
 rounds.
 
-python bench/engine.py MODEL [--dtype bfloat16] [--rounds 5] [--json]; vLLM's column where GPUKEY_VLLM_PYTHON names a
-Python with vLLM. MODEL is a Qwen2.5-0.5B directory. 448 rows are the whole prompt of the TTFT lines; eight prompts of
-32 tokens make 32 more in the lines of concurrency.
+python bench/engine.py MODEL [--dtype bfloat16] [--rounds 5] [--clock cpu] [--json]; vLLM's column where
+GPUKEY_VLLM_PYTHON names a Python with vLLM. MODEL is a Qwen2.5-0.5B directory. 448 rows are the whole prompt of the
+TTFT lines; eight prompts of 32 tokens make 32 more in the lines of concurrency.
 """
 
 import argparse
@@ -26,13 +26,15 @@ MANY = SamplingParams(max_tokens=LONG, ignore_eos=True)
 WHOLE = 16
 
 
-def measure(model: str, dtype: torch.dtype, rounds: int) -> dict[str, dict[str, float]]:
+def measure(model: str, dtype: torch.dtype, rounds: int, clock: str) -> dict[str, dict[str, float]]:
     """Seconds by engine and line, for the engine and for transformers in this process."""
     from transformers import AutoModelForCausalLM
 
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
     llm = LLM(model, dtype=dtype, num_blocks=512)
     shares: list[float] = []
+    if clock == "cpu":
+        torch.set_num_threads(1)
     cached: list[int] = []
 
     @torch.no_grad()
@@ -49,7 +51,7 @@ def measure(model: str, dtype: torch.dtype, rounds: int) -> dict[str, dict[str, 
 
     def warm(number: int) -> None:
         before = llm.stats.keying_seconds
-        taken = seconds(lambda: ask(number))
+        taken = seconds(lambda: ask(number), "wall")
         shares.append((llm.stats.keying_seconds - before) / taken)
 
     whole = SamplingParams(max_tokens=WHOLE, ignore_eos=True)
@@ -64,6 +66,7 @@ def measure(model: str, dtype: torch.dtype, rounds: int) -> dict[str, dict[str, 
             "gpukey sequential": lambda n: [llm.generate([p], MANY) for p in texts(2 * n)],
             "gpukey together": lambda n: llm.generate(texts(2 * n + 1), MANY),
         },
+        clock,
     )
     result: dict[str, dict[str, float]] = {
         "gpukey": {"keys": sorted(shares[1:])[len(shares[1:]) // 2]},
@@ -76,12 +79,12 @@ def measure(model: str, dtype: torch.dtype, rounds: int) -> dict[str, dict[str, 
     return result
 
 
-def measure_vllm(python: str, model: str, dtype: str, rounds: int) -> dict[str, float]:
+def measure_vllm(python: str, model: str, dtype: str, rounds: int, clock: str) -> dict[str, float]:
     """The same lines from vLLM in its own process and environment."""
     env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
     script = str(Path(__file__).with_name("engine_vllm.py"))
     done = subprocess.run(
-        [python, script, model, dtype, str(rounds)],
+        [python, script, model, dtype, str(rounds), clock],
         env={**os.environ, **env},
         stdout=subprocess.PIPE,
         text=True,
@@ -126,12 +129,15 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("model")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--clock", default="wall", choices=["wall", "cpu"], help="cpu: one thread, this process' own time"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    results = measure(options.model, getattr(torch, options.dtype), options.rounds)
+    results = measure(options.model, getattr(torch, options.dtype), options.rounds, options.clock)
     python = os.environ.get("GPUKEY_VLLM_PYTHON")
     if python:
-        results["vllm"] = measure_vllm(python, options.model, options.dtype, options.rounds)
+        results["vllm"] = measure_vllm(python, options.model, options.dtype, options.rounds, options.clock)
     print(json.dumps(results) if options.json else table(results))
     return results
 

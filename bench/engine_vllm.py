@@ -1,5 +1,5 @@
-"""vLLM's row of bench/engine.py: run by it with the Python that has vLLM. `engine_vllm.py MODEL DTYPE ROUNDS` prints
-JSON last.
+"""vLLM's row of bench/engine.py: run by it with the Python that has vLLM. `engine_vllm.py MODEL DTYPE ROUNDS CLOCK`
+prints JSON last.
 """
 
 import json
@@ -10,7 +10,9 @@ from engine_workload import LONG, medians, rows, texts
 from vllm import LLM, SamplingParams
 
 
-def main(model: str, dtype: str, rounds: int) -> None:
+def main(model: str, dtype: str, rounds: int, clock: str) -> None:
+    if clock == "cpu":
+        torch.set_num_threads(1)
     llm = LLM(
         model,
         dtype=dtype,
@@ -40,9 +42,10 @@ def main(model: str, dtype: str, rounds: int) -> None:
             "sequential": lambda n: [llm.generate([p], long, use_tqdm=False) for p in ids(2 * n)],
             "together": lambda n: llm.generate(ids(2 * n + 1), long, use_tqdm=False),
         },
+        clock,
     )
     print(json.dumps({**figures, "cached": cached[-1]}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
