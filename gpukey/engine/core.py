@@ -59,6 +59,7 @@ class Engine:
 
     def submit(self, prompt: Prompt, params: SamplingParams, request_id: str | None = None) -> Request:
         """Check everything, snapshot the rows, queue. A wrong prompt raises here, before anything of it is kept."""
+        arrived = time.perf_counter()
         ids = checked_ids(prompt.token_ids, self.runner.vocab_size)
         spans = checked_spans(prompt.embeds, len(ids), self.runner.hidden)
         self._check_size(len(ids), params.max_tokens)
@@ -83,13 +84,15 @@ class Engine:
             items=tuple(prompt.items),
             uncached_reason=None if self.config.prefix_caching else "prefix caching is off (prefix_caching=False)",
         )
+        checked = time.perf_counter()
         if request.uncached_reason is None and (not spans or request.items or request.cache_salt is not None):
             # Wrong items and salts must raise here, not in a step that serves others; rows cannot be wrong any more.
             chain = self.keying.chain(request, self.adapters.fields(request.lora_name))
             chain.require_complete()
             request.chain = None if spans else chain
         request.spans = [self.staging.submit(span) for span in spans]
-        request.stats.arrival = time.perf_counter()
+        request.stats.arrival = arrived
+        self._stats.keying_seconds += time.perf_counter() - checked
         self.requests[request_id] = request
         self.scheduler.add(request)
         return request

@@ -24,7 +24,7 @@ class EngineStats:
     busy_seconds: float = 0.0
     ttft_seconds: float = 0.0  # summed over requests with a first token
     first_tokens: int = 0
-    keying_seconds: float = 0.0  # fingerprints and keys on the host's clock
+    keying_seconds: float = 0.0  # snapshots, fingerprints and keys, on the host's clock
 
     @property
     def hit_rate(self) -> float:
