@@ -63,7 +63,7 @@ class Runs:
         }
         command = [sys.executable, str(SCENARIO), str(self.model), str(self.rows)]
         done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, **settings, **case}, timeout=400
+            command, capture_output=True, text=True, env={**os.environ, **settings, **case}, timeout=900
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
