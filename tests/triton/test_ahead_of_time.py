@@ -32,9 +32,15 @@ def compiled(what: str, target: str):
     return triton_aot.compiled(name, target, pointers, tuple(constants.items()))
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("what", KERNELS)
-def test_nvidia(what, target, tmp_path, capsys):
+NVIDIA = (
+    *(("sm_90", what) for what in KERNELS),
+    *(("sm_80", what) for what in ("rows", "spans")),
+    *(("sm_100", what) for what in ("rows", "rows, any address", "a row in each lane", "spans")),
+)
+
+
+@pytest.mark.parametrize(("target", "what"), NVIDIA)
+def test_nvidia(target, what, tmp_path, capsys):
     from sass import disassemble, mix
 
     cubin = tmp_path / "kernel.cubin"
