@@ -14,7 +14,7 @@ import importlib
 import inspect
 import secrets
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpukey.integrations.content import content_id
@@ -33,6 +33,7 @@ ATTACH, ATTACH_TAKES = (
     "_attach_multimodal_embeddings_impl",
     ["self", "inputs", "multimodal_embedding", "sampling_params"],
 )
+BUILD_LAYOUT = "build_disagg_prefill_multimodal_inputs"
 AUGMENT, AUGMENT_TAKES = "_augment_tokens_for_block_reuse", ["self", "tokens", "req", "start", "end"]
 POSITIONS_ONLY = {"mrope_config"}
 """All that a text prompt of a Qwen-VL model carries as multimodal data."""
@@ -40,10 +41,14 @@ _patches = Patches("TensorRT-LLM")
 
 
 def install() -> bool:
-    """Hooks in. False when already in. ValueError without a configured secret: each rank keys blocks, and all must agree."""
-    Secret.from_env()
+    """Hooks in. False when already in. ValueError without a configured secret: each rank keys blocks, and all must agree.
+
+    The ranks share no channel that this module knows: compare `Secret.from_env().key_id` over yours with `agreement.require_same_secret`.
+    """
+    secret = Secret.from_env()
     return _patches.install(
-        _hooks, "attached embeddings are known by content; multimodal requests without an identity are not reused"
+        lambda: _hooks(secret),
+        "attached embeddings are known by content; multimodal requests without an identity are not reused",
     )
 
 
@@ -60,14 +65,15 @@ def multimodal_hash(embedding: Any, *, secret: Secret) -> list[int]:
     return list(struct.unpack(">8i", content_id(embedding, "image", secret=secret, name="multi_modal_embeddings")))
 
 
-def _attach(found: Callable[..., Any]) -> Callable[..., Any]:
+def _attach(found: Callable[..., Any], secret: Secret) -> Callable[..., Any]:
     @functools.wraps(found)
     def attach(self: Any, inputs: Any, multimodal_embedding: Any, sampling_params: Any) -> Any:
         # The engine reads this copy, and so does the digest: what the caller writes into its own tensors later changes neither.
-        embeddings = {name: _snapshot(tensors) for name, tensors in multimodal_embedding.items()}
-        token_ids, extra = found(self, inputs, embeddings, sampling_params)
-        if extra and "multimodal_input" not in extra:
-            images = extra["multimodal_data"]["multimodal_embedding"]
+        if isinstance(multimodal_embedding, Mapping):
+            multimodal_embedding = {name: _snapshot(tensors) for name, tensors in multimodal_embedding.items()}
+        token_ids, extra = found(self, inputs, multimodal_embedding, sampling_params)
+        images = _images(self, multimodal_embedding, extra)
+        if images:
             layout = self.build_disagg_prefill_multimodal_inputs(
                 inputs, [{"tensor_size": tuple(image.shape)} for image in images]
             )
@@ -75,13 +81,23 @@ def _attach(found: Callable[..., Any]) -> Callable[..., Any]:
                 raise RuntimeError(
                     "the layout builder and the attach path expand the prompt differently; its blocks cannot be keyed"
                 )
-            secret = Secret.from_env()
             extra["multimodal_input"] = layout.to_multimodal_input(
                 [multimodal_hash(image, secret=secret) for image in images]
             )
         return token_ids, extra
 
     return attach
+
+
+def _images(processor: Any, given: Any, extra: Any) -> list[Any]:
+    """The embeddings to identify; none where the engine has identities already, or where the layout of what was given is not known here.
+
+    Such a request reaches the executor without identities, and its blocks stay its own.
+    """
+    if not extra or "multimodal_input" in extra or not hasattr(processor, BUILD_LAYOUT) or list(given) != ["image"]:
+        return []
+    images = extra.get("multimodal_data", {}).get("multimodal_embedding")
+    return list(images) if isinstance(images, (list, tuple)) else []
 
 
 def _snapshot(tensors: Any) -> Any:
@@ -116,11 +132,14 @@ def _has_unkeyed_content(req: Any) -> bool:
     data = getattr(req, "py_multimodal_data", None)
     if not data or POSITIONS_ONLY.issuperset(data):
         return False
-    return not getattr(req, "multimodal_hashes", None)
+    hashes = getattr(req, "multimodal_hashes", None) or []
+    embeddings = data.get("multimodal_embedding")
+    # One hash for two embeddings leaves one of them unknown.
+    return not hashes or (isinstance(embeddings, (list, tuple)) and len(embeddings) > len(hashes))
 
 
-def _hooks() -> Iterator[Hook]:
-    yield from _present(PROCESSORS, ATTACH, ATTACH_TAKES, _attach)
+def _hooks(secret: Secret) -> Iterator[Hook]:
+    yield from _present(PROCESSORS, ATTACH, ATTACH_TAKES, lambda found: _attach(found, secret))
     yield from _present(MANAGERS, AUGMENT, AUGMENT_TAKES, _augment)
 
 

@@ -51,12 +51,12 @@ def test_digests_of_the_engines_media_cache_are_no_identity(installed, sglang_ty
 
 
 def test_an_identity_in_a_requests_dict_is_dropped(installed, sglang_types, item, features):
-    """`collect_mm_items_from_processor_output` sets what a dict holds by name, and assigns its pad_value."""
+    """`collect_mm_items_from_processor_output` sets what a dict holds by name, and assigns its hash and pad_value."""
     honest = item(features())
     forged = sglang_types.MultimodalDataItem(modality=sglang_types.Modality.IMAGE)
     for name, value in {"feature": -features(), "identity": honest.identity, "pad_values": honest.pad_values}.items():
         forged.set(name, value)
-    forged.pad_value = honest.pad_value
+    forged.hash, forged.pad_value = honest.hash, honest.pad_value
     forged.set_pad_value()
     assert forged.identity == item(-features()).identity
 

@@ -99,6 +99,75 @@ def test_other_processors_fail_closed(hooks, engine):
     assert augment(ids, one, start=32, end=64) == ids[32:]
 
 
+def _attach(engine, given, *arguments, **keywords):
+    return engine.processors.Qwen2VLInputProcessorBase()._attach_multimodal_embeddings_impl(
+        {"prompt": PROMPT}, given, *arguments, **keywords
+    )
+
+
+def test_keywords_and_positions_are_one_call(hooks, engine, image):
+    by_position, by_name = (
+        _attach(engine, {"image": [image]}, None),
+        _attach(engine, given := {"image": [image]}, sampling_params=None),
+    )
+    assert given["image"][0] is image
+    assert by_position[1]["multimodal_input"] == by_name[1]["multimodal_input"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"video": []}, {"image": [], "video": []}, None], ids=["video", "image and video", "nothing"]
+)
+def test_what_has_no_known_layout_gets_no_identity_and_so_no_reuse(hooks, engine, image, given, monkeypatch):
+    """Videos have another layout; the engine's own answer goes through, and the executor salts the request."""
+    if given:
+        given = {name: [image] for name in given}
+    answer = ([IMAGE_TOKEN] * 64, {"multimodal_data": {"multimodal_embedding": [image]}})
+    attach = hooks._attach(lambda self, inputs, embeddings, params: answer, None)
+    token_ids, extra = attach(engine.processors.Qwen2VLInputProcessorBase(), {"prompt": PROMPT}, given or {}, None)
+    assert extra == {"multimodal_data": {"multimodal_embedding": [image]}}
+    request = _request(py_multimodal_data=extra["multimodal_data"])
+    assert isinstance(engine.managers.KVCacheManagerV2()._augment_tokens_for_block_reuse(token_ids, request)[0], bytes)
+
+
+def test_a_processor_without_a_layout_builder_is_left_alone(hooks, engine, image, monkeypatch):
+    answer = ([IMAGE_TOKEN] * 64, {"multimodal_data": {"multimodal_embedding": [image]}})
+    attach = hooks._attach(lambda self, inputs, embeddings, params: answer, None)
+    assert attach(object(), {"prompt": PROMPT}, {"image": [image]}, None) == answer
+    assert attach(object(), {"prompt": PROMPT}, ["not a dict"], None) == answer
+    assert attach(object(), {"prompt": PROMPT}, {"image": [image]}, None)[1] is answer[1]
+    assert hooks._attach(lambda *_: ([1], None), None)(object(), {}, {"image": []}, None) == ([1], None)
+
+
+def test_a_layout_that_expands_otherwise_is_an_error(hooks, engine, image, monkeypatch):
+    attach = hooks._attach(lambda *_: ([1, 2], {"multimodal_data": {"multimodal_embedding": [image]}}), None)
+    with pytest.raises(RuntimeError, match="expand the prompt differently"):
+        attach(engine.processors.Qwen2VLInputProcessorBase(), {"prompt": PROMPT}, {"image": [image]}, None)
+
+
+def test_identities_that_the_engine_made_for_itself_stay(hooks, engine, image):
+    answer = ([1], {"multimodal_input": "its own", "multimodal_data": {"multimodal_embedding": [image]}})
+    attach = hooks._attach(lambda *_: answer, None)
+    processor = engine.processors.Qwen2VLInputProcessorBase()
+    assert attach(processor, {"prompt": PROMPT}, {"image": [image]}, None)[1]["multimodal_input"] == "its own"
+
+
+def test_one_hash_for_two_embeddings_is_none(hooks, engine):
+    """imp PR#1180: a request that is known in part has an item that is not."""
+    two = {"multimodal_embedding": [torch.zeros(2, 8), torch.ones(2, 8)]}
+    known = {"multimodal_positions": [1], "multimodal_lengths": [2], "multimodal_hashes": [[1] * 8]}
+    augment = engine.managers.KVCacheManagerV2()._augment_tokens_for_block_reuse
+    ids = [7, IMAGE_TOKEN, IMAGE_TOKEN, IMAGE_TOKEN, IMAGE_TOKEN, 8]
+    first, second = (augment(ids, _request(py_multimodal_data=two, **known)) for _ in range(2))
+    assert first[0] != second[0]
+    assert first[1:] == second[1:]
+
+
+def test_the_secret_of_the_start_is_kept(hooks, block_keys, image, monkeypatch):
+    before = block_keys(PROMPT, [image])
+    monkeypatch.delenv("GPUKEY_SECRET")
+    assert block_keys(PROMPT, [image]) == before
+
+
 @pytest.mark.parametrize("data", [None, {}, {"mrope_config": {"mrope_position_ids": 0}}])
 def test_text_requests_are_untouched(hooks, engine, data):
     augment = engine.managers.KVCacheManagerV2()._augment_tokens_for_block_reuse
