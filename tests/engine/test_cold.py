@@ -62,3 +62,12 @@ def test_the_real_model_in_float32(secret):
     warm = llm.generate(prompts, params)
     assert [out.token_ids for out in warm] == want
     assert warm[1].num_cached_tokens > 0
+
+
+@pytest.mark.model
+def test_text_and_stop_strings_of_the_real_model(secret):
+    llm = LLM(os.environ["GPUKEY_MODEL_DIR"], secret=secret, num_blocks=32)
+    prompt, params = "The capital of France is", SamplingParams(max_tokens=8, stop=".")
+    parts = [part.text for part in llm.stream(prompt, params)]
+    out = llm.generate(prompt, params)[0]
+    assert (out.text, out.finish_reason, parts[-1]) == (" Paris", "stop", " Paris")
