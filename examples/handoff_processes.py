@@ -21,7 +21,10 @@ from torch.multiprocessing.reductions import reduce_tensor
 import gpukey
 from gpukey.integrations.handoff import accept, seal
 
-HIDDEN = 896
+HIDDEN, DTYPE = 896, torch.bfloat16
+MAX_ROWS = 1 << 16
+MAX_ENVELOPE = 128 + 32 * MAX_ROWS
+"""What a request may hold. A peer that announces more is refused before memory is made for it."""
 
 
 def encode() -> torch.Tensor:
@@ -37,27 +40,38 @@ def send_socket(connection: Any, rows: torch.Tensor, envelope: bytes) -> None:
 
 
 def receive_socket(connection: Any) -> tuple[torch.Tensor, bytes]:
-    """EOFError when the peer is gone, also in the middle of a request."""
-    envelope = connection.recv_bytes()
-    count = int.from_bytes(connection.recv_bytes(8), "little")
-    data = bytearray(connection.recv_bytes())
-    return torch.frombuffer(data, dtype=torch.bfloat16).view(count, HIDDEN), envelope
+    """EOFError or OSError when the peer is gone, also in the middle of a request; ValueError or OSError when it sends another size."""
+    envelope = connection.recv_bytes(MAX_ENVELOPE)
+    count = checked("rows", int.from_bytes(connection.recv_bytes(8), "little"), MAX_ROWS)
+    rows = torch.empty(count, HIDDEN, dtype=DTYPE)
+    data = connection.recv_bytes(rows.nbytes)
+    if len(data) != rows.nbytes:
+        raise ValueError(f"the peer sent {len(data)} bytes of rows; {count} rows are {rows.nbytes} bytes")
+    rows.view(torch.uint8).numpy().reshape(-1)[:] = memoryview(data)
+    return rows, envelope
+
+
+def checked(name: str, size: int, most: int) -> int:
+    """A size that came from a peer; ValueError unless it is 0 to `most`."""
+    if not 0 <= size <= most:
+        raise ValueError(f"the peer announced {size} {name}; 0 to {most} are possible")
+    return size
 
 
 def send_gloo(rows: torch.Tensor, envelope: bytes, peer: int) -> None:
     """Sizes first, then rows as they lie in memory, then the envelope."""
     dist.send(torch.tensor([rows.shape[0], len(envelope)]), peer)
     dist.send(rows.contiguous(), peer)
-    dist.send(torch.frombuffer(bytearray(envelope), dtype=torch.uint8), peer)
+    dist.send(torch.tensor(list(envelope), dtype=torch.uint8), peer)
 
 
 def receive_gloo(peer: int) -> tuple[torch.Tensor, bytes]:
-    """RuntimeError when the peer is gone."""
+    """RuntimeError when the peer is gone; ValueError when it announces more than a request may hold."""
     sizes = torch.zeros(2, dtype=torch.int64)
     dist.recv(sizes, peer)
-    rows = torch.empty(int(sizes[0]), HIDDEN, dtype=torch.bfloat16)
+    rows = torch.empty(checked("rows", int(sizes[0]), MAX_ROWS), HIDDEN, dtype=DTYPE)
+    envelope = torch.empty(checked("bytes of envelope", int(sizes[1]), MAX_ENVELOPE), dtype=torch.uint8)
     dist.recv(rows, peer)
-    envelope = torch.empty(int(sizes[1]), dtype=torch.uint8)
     dist.recv(envelope, peer)
     return rows, envelope.numpy().tobytes()
 
@@ -68,7 +82,8 @@ def send_shared(queue: Any, rows: torch.Tensor, envelope: bytes) -> None:
 
 
 def receive_shared(queue: Any, timeout: float = 60) -> tuple[torch.Tensor, bytes]:
-    """queue.Empty when nothing came in time: the peer is gone or stuck."""
+    """queue.Empty when nothing came in time, OSError when the peer died before its memory was opened. The queue pickles: only between trusted
+    processes."""
     rebuild, arguments, envelope = queue.get(timeout=timeout)
     return rebuild(*arguments), envelope
 

@@ -44,10 +44,13 @@ def accept(
     ValueError for another secret's envelope, a wrong MAC, and rows of another count, width or dtype than it was made for. There is no way on from
     here without an envelope: rows that cannot be keyed are an error, never a text prompt.
     """
-    sealed = unpack(envelope, secret=_configured(secret), dtype=embeds.dtype, hidden=embeds.shape[1])
-    if len(sealed.rows) != embeds.shape[0]:
+    shape = tuple(getattr(embeds, "shape", ()))
+    if len(shape) != 2:
+        raise ValueError(f"embeds is a {type(embeds).__name__} of shape {list(shape)}; [num_rows, hidden] is needed")
+    sealed = unpack(envelope, secret=_configured(secret), dtype=embeds.dtype, hidden=shape[1])
+    if len(sealed.rows) != shape[0]:
         raise ValueError(
-            f"envelope holds {len(sealed.rows)} fingerprints; embeds has {embeds.shape[0]} rows, and one each is needed"
+            f"envelope holds {len(sealed.rows)} fingerprints; embeds has {shape[0]} rows, and one each is needed"
         )
     return EmbeddingSpan(start, sealed.rows, attention=attention, layout=layout)
 
