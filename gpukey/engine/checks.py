@@ -1,24 +1,9 @@
-"""Arguments as plain Python numbers, or an error that names them."""
+"""Numbers that are not integers (those are gpukey._checks.integer), or an error that names the argument."""
 
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
-
-
-def as_int(name: str, value: Any, *, low: int = 0, high: int | None = None) -> int:
-    """`value` as an int in [low, high]; booleans and floats are TypeError, others out of range ValueError."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is a {type(value).__name__}; an integer is needed") from None
-    if number < low or (high is not None and number > high):
-        bound = f"at least {low}" if high is None else f"{low} to {high}"
-        raise ValueError(f"{name} is {number}; {bound} is needed")
-    return number
 
 
 def as_number(name: str, value: Any, *, low: float, high: float = math.inf) -> float:

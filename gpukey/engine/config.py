@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from gpukey._checks import integer
+
 Identity = Literal["content", "tokens"]
 
 
@@ -28,11 +30,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in ("block_size", "num_blocks", "max_num_batched_tokens", "max_num_seqs"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} is a {type(value).__name__}; an integer of at least 1 is needed")
-            if value < 1:
-                raise ValueError(f"{name} is {value}; at least 1 is needed")
+            object.__setattr__(self, name, integer(name, getattr(self, name), 1))
         if self.identity not in get_args(Identity):
             raise ValueError(f"identity is {self.identity!r}; 'content' or 'tokens' is needed")
         if self.digest_size not in (16, 32):

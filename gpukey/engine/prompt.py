@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from gpukey.engine.checks import as_int
+from gpukey._checks import integer
 
 if TYPE_CHECKING:
     from gpukey.keys import MultimodalItem
@@ -52,10 +52,12 @@ def checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
         if token_ids.ndim != 1 or token_ids.dtype.kind not in "iu":
             raise TypeError(f"token_ids is {token_ids.ndim}-D of {token_ids.dtype}; 1-D of an integer dtype is needed")
         token_ids = token_ids.tolist()
-    ids = [as_int(f"token_ids[{i}]", token, high=vocab_size - 1) for i, token in enumerate(token_ids)]
+    ids = list(token_ids)
     if not ids:
         raise ValueError("token_ids is empty; at least one token is needed")
-    return ids
+    if all(type(token) is int for token in ids) and min(ids) >= 0 and max(ids) < vocab_size:
+        return ids
+    return [integer(f"token_ids[{i}]", token, 0, vocab_size - 1) for i, token in enumerate(ids)]
 
 
 def checked_spans(embeds: Any, num_tokens: int, hidden: int) -> list[EmbedSpan]:
@@ -66,7 +68,7 @@ def checked_spans(embeds: Any, num_tokens: int, hidden: int) -> list[EmbedSpan]:
     for i, entry in enumerate(embeds):
         span = entry if isinstance(entry, EmbedSpan) else EmbedSpan(*entry)
         name = f"embeds[{i}]"
-        start = as_int(f"{name}.start", span.start)
+        start = integer(f"{name}.start", span.start)
         rows = span.rows
         if not isinstance(rows, torch.Tensor):
             raise TypeError(f"{name}.rows is a {type(rows).__name__}; a torch.Tensor is needed")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpukey.engine.checks import as_int, as_number
+from gpukey._checks import integer
+from gpukey.engine.checks import as_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +31,17 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "max_tokens", as_int("max_tokens", self.max_tokens, low=1))
+        put(self, "max_tokens", integer("max_tokens", self.max_tokens, 1))
         put(self, "temperature", as_number("temperature", self.temperature, low=0.0))
         put(self, "top_p", as_number("top_p", self.top_p, low=0.0, high=1.0))
         if self.top_p == 0.0:
             raise ValueError("top_p is 0; a number above 0 and at most 1 is needed")
-        put(self, "top_k", as_int("top_k", self.top_k))
+        put(self, "top_k", integer("top_k", self.top_k))
         if self.seed is not None:
-            put(self, "seed", as_int("seed", self.seed, high=2**64 - 1))
+            put(self, "seed", integer("seed", self.seed, most=2**64 - 1))
         if self.logprobs is not None:
-            put(self, "logprobs", as_int("logprobs", self.logprobs))
-        put(self, "stop_token_ids", frozenset(as_int("stop_token_ids", i) for i in self.stop_token_ids))
+            put(self, "logprobs", integer("logprobs", self.logprobs))
+        put(self, "stop_token_ids", frozenset(integer("stop_token_ids", i) for i in self.stop_token_ids))
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         for text in stops:
             if not isinstance(text, str) or not text:
