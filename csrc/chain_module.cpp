@@ -35,6 +35,15 @@ bool read_int(PyObject* number, Py_ssize_t index, int64_t& id) {
   return id >= 0 && overflow == 0 ? true : refuse(PyExc_ValueError, index, number);
 }
 
+// An array or a tensor of one boolean has an index too.
+bool holds_booleans(PyObject* item) {
+  const Owned dtype(PyObject_GetAttrString(item, "dtype"));
+  const Owned text(dtype ? PyObject_Str(dtype.get()) : nullptr);
+  const Owned found(text ? PyObject_CallMethod(text.get(), "count", "s", "bool") : nullptr);
+  PyErr_Clear();
+  return found && PyObject_IsTrue(found.get()) == 1;
+}
+
 bool read_id(PyObject* item, Py_ssize_t index, int64_t& id) {
   if (Py_TYPE(item) == &PyLong_Type) return read_int(item, index, id);
   const char* const kBooleans[] = {"bool", "bool_"};  // numpy's count too
@@ -42,7 +51,7 @@ bool read_id(PyObject* item, Py_ssize_t index, int64_t& id) {
   if (!name) return false;
   bool boolean = PyBool_Check(item);
   for (const char* known : kBooleans) boolean = boolean || PyUnicode_CompareWithASCIIString(name.get(), known) == 0;
-  if (boolean || !PyIndex_Check(item)) return refuse(PyExc_TypeError, index, item);
+  if (boolean || !PyIndex_Check(item) || holds_booleans(item)) return refuse(PyExc_TypeError, index, item);
   const Owned number(PyNumber_Index(item));
   return number && read_int(number.get(), index, id);
 }

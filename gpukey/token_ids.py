@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,6 +13,20 @@ import numpy.typing as npt
 from gpukey._checks import U63
 
 WANTED = "a 1-D integer array or a sequence of integers, each 0 to 2^63 - 1, is needed"
+
+
+def _compiled() -> Callable[[Sequence[Any]], bytes] | None:
+    """The compiled encoder of sequences where it was built; GPUKEY_PURE_PYTHON=1 leaves it out. The bytes are the same."""
+    if os.environ.get("GPUKEY_PURE_PYTHON") == "1":
+        return None
+    try:
+        from gpukey import _chain
+    except ImportError:
+        return None
+    return _chain.encode_ids
+
+
+compiled_encode_ids = _compiled()
 
 
 def encode_token_ids(token_ids: Any) -> bytes | memoryview:
@@ -39,6 +54,11 @@ def _from_array(ids: npt.NDArray[Any]) -> bytes | memoryview:
 def _from_sequence(token_ids: Sequence[Any]) -> bytes | memoryview:
     if len(token_ids) == 1 and type(token_ids[0]) is int and 0 <= token_ids[0] <= U63:
         return token_ids[0].to_bytes(8, "little")  # a decode step
+    if compiled_encode_ids is not None:
+        try:
+            return compiled_encode_ids(token_ids)
+        except (TypeError, ValueError):
+            pass  # the path below names what is wrong as it always does
     try:
         packed = array("q", token_ids)
     except (TypeError, OverflowError):

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from gpukey import reference
 from gpukey._chain import encode_ids, text_keys
@@ -76,6 +77,8 @@ class Lying:
     [
         ([1, True], TypeError, r"token_ids\[1\] is a bool"),
         ([np.bool_(True)], TypeError, r"token_ids\[0\] is a bool"),
+        ([torch.tensor(True)], TypeError, r"token_ids\[0\] is a Tensor"),
+        ([np.array(True)], TypeError, r"token_ids\[0\] is a ndarray"),
         ([1, -1], ValueError, r"token_ids\[1\] is -1"),
         ([np.int64(-5)], ValueError, r"token_ids\[0\] is -5"),
         ([2**63], ValueError, r"token_ids\[0\] is 9223372036854775808"),
