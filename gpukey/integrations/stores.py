@@ -5,17 +5,21 @@ docs/stores.md says which field of each takes what, how wide it is and what its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from gpukey._checks import U32, integer
 from gpukey.keys import KeyChain
 from gpukey.root import Root
-from gpukey.secret import Secret, resolve
+from gpukey.secret import Secret, check_digest_size, resolve
 from gpukey.spans import EmbeddingSpan, MultimodalItem
 
 KEY_BYTES = 32
 SCHEME = "gpukey1"
+LONGEST = 1 << 24
+"""Tokens of the longest prompt that a salt is made for."""
 
 
 class StoreKeys:
@@ -29,7 +33,7 @@ class StoreKeys:
         self.secret = resolve(secret)
         self.root = root.require_shared(self.secret)
         self.block_size = integer("block_size", block_size, 1, U32)
-        self.digest_size = digest_size
+        self.digest_size = check_digest_size(digest_size)
 
     def hello(self) -> dict[str, str]:
         """What to send to the other side at start. Public: it tells secrets and roots apart and gives neither away."""
@@ -41,7 +45,12 @@ class StoreKeys:
         }
 
     def check(self, hello: Mapping[str, Any]) -> None:
-        """ValueError, naming the field, unless the other side's `hello()` equals ours: its keys would never match, or mean another model."""
+        """ValueError, naming the field, unless the other side's `hello()` equals ours: its keys would never match, or mean another model.
+
+        The comparison guards against mistakes, not against a liar: whoever holds no secret can repeat a hello, and still makes no key.
+        """
+        if not isinstance(hello, Mapping):
+            raise TypeError(f"hello is a {type(hello).__name__}; what hello() of the other side returned is needed")
         for name, mine in self.hello().items():
             if hello.get(name) != mine:
                 raise ValueError(
@@ -62,7 +71,7 @@ class StoreKeys:
             items=items,
         )
 
-    def lmcache_chunk_hashes(self, keys: Sequence[bytes], *, chunk_size: int = 256) -> list[bytes]:
+    def lmcache_chunk_hashes(self, keys: Iterable[bytes], *, chunk_size: int = 256) -> list[bytes]:
         """`ObjectKey.chunk_hash` of each whole chunk of `chunk_size` tokens, 32 bytes: the key of its last block, which names all before."""
         chunk_size = integer("chunk_size", chunk_size, 1, U32)
         if chunk_size % self.block_size:
@@ -75,16 +84,18 @@ class StoreKeys:
 
         It binds the root and every row and item with its position, for the whole request: prompts share only when all of these are equal.
         """
-        embeds, items = list(embeds), list(items)
+        embeds, items = [span for span in embeds if span.num_rows], list(items)
         parts: list[EmbeddingSpan | MultimodalItem] = [*embeds, *items]
-        end = max((part.start + part.length for part in parts), default=0)
+        end = integer(
+            "the end of the last span or item", max((p.start + p.length for p in parts), default=1), 1, LONGEST
+        )
         # One block as long as the last span: its key holds every overlay at its place. Ids are the store's own part, so none stands here.
         chain = KeyChain(
-            block_size=max(end, 1),
+            block_size=end,
             root=self.root.replace(**{"x-gpukey": "lmcache cache_salt"}),
             secret=self.secret,
             digest_size=self.digest_size,
-            token_ids=[0] * max(end, 1),
+            token_ids=np.zeros(end, np.int64),
             embeds=embeds,
             items=items,
         )
@@ -99,12 +110,12 @@ _REASONS = {
 }
 
 
-def mooncake_keys(keys: Sequence[bytes]) -> list[str]:
+def mooncake_keys(keys: Iterable[bytes]) -> list[str]:
     """Object names for `store.put(name, …)`: "gpukey1-" and 64 hex digits. The root's `kv_layout` tells ranks apart."""
     return [f"{SCHEME}-{key.hex()}" for key in _checked(keys)]
 
 
-def dynamo_block_hashes(keys: Sequence[bytes]) -> list[int]:
+def dynamo_block_hashes(keys: Iterable[bytes]) -> list[int]:
     """`block_hash` and `parent_hash` of KV events: the first 64 bits. A hint for routing only: whoever reuses a block compares all 32 bytes."""
     return [int.from_bytes(key[:8], "little") for key in _checked(keys)]
 
@@ -120,10 +131,11 @@ def multimodal_uuid(identifier: bytes) -> str:
     return identifier.hex()
 
 
-def _checked(keys: Sequence[bytes]) -> list[bytes]:
+def _checked(keys: Iterable[bytes]) -> list[bytes]:
+    keys = list(keys)
     for i, key in enumerate(keys):
         if not isinstance(key, bytes):
             raise TypeError(f"keys[{i}] is a {type(key).__name__}; block keys of {KEY_BYTES} bytes are needed")
         if len(key) != KEY_BYTES:
             raise ValueError(f"keys[{i}] has {len(key)} bytes; block keys of {KEY_BYTES} bytes are needed")
-    return list(keys)
+    return keys

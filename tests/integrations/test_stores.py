@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -70,6 +68,21 @@ def test_start_refuses_another_side(store, secret, change, named):
 def test_start_refuses_what_is_no_hello(store, hello):
     with pytest.raises(ValueError, match="scheme of the other side is"):
         store.check(hello)
+    with pytest.raises(TypeError, match="hello is a list"):
+        store.check([hello])
+
+
+def test_a_digest_size_is_checked_at_start(secret):
+    with pytest.raises(ValueError, match="digest_size is 20; 16 or 32 is needed"):
+        StoreKeys(ROOT, block_size=4, secret=secret, digest_size=20)
+
+
+def test_spans_of_no_rows_add_nothing_to_a_salt_and_long_ones_are_refused(store):
+    empty = EmbeddingSpan(9, [])
+    assert store.lmcache_cache_salt([empty]) == store.lmcache_cache_salt()
+    assert store.lmcache_cache_salt([_span(1, 5), empty]) == store.lmcache_cache_salt(iter([_span(1, 5)]))
+    with pytest.raises(ValueError, match="the end of the last span or item is 1099511627777; 1 to 16777216 is needed"):
+        store.lmcache_cache_salt([_span(1 << 40, 1)])
 
 
 def test_hello_gives_neither_secret_nor_root_away(store, secret, secret_bytes):
@@ -123,6 +136,9 @@ def test_keys_that_are_no_block_keys_are_refused(function):
         function([bytes(32), bytes(16)])
     with pytest.raises(TypeError, match=r"keys\[0\] is a str"):
         function(["00" * 32])
+    with pytest.raises(TypeError, match=r"keys\[0\] is a int"):
+        function(bytes(32))
+    assert function(iter([bytes(32)])) == function([bytes(32)])
 
 
 def test_uuids_are_whole_item_ids():
@@ -139,16 +155,17 @@ def test_peers_are_compared_by_key_id(secret):
         require_same_secret([secret.key_id, OTHER.key_id], secret=secret)
 
 
-def test_a_router_needs_no_torch(secret_bytes, secret):
-    code = f"""
+def test_a_router_needs_no_torch_and_reads_its_secret_from_a_file(secret_bytes, secret, tmp_path, fresh_python):
+    code = """
 import sys
 sys.modules["torch"] = None
-from gpukey import Root, Secret
+from gpukey import Root
 from gpukey.integrations.stores import StoreKeys, mooncake_keys
 root = Root(model="m", dtype="bfloat16", revision="r1", config=b"c" * 32, kv_layout="vllm-0.33 tp1 rank0")
-print(mooncake_keys(StoreKeys(root, block_size=4, secret=Secret({secret_bytes!r})).chain(range(9)).keys))
+print(mooncake_keys(StoreKeys(root, block_size=4).chain(range(9)).keys))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    file = tmp_path / "secret"
+    file.write_bytes(secret_bytes + b"\n")
     expected = mooncake_keys(block_keys(range(9), block_size=4, root=ROOT, secret=secret))
-    assert done.stdout.strip() == str(expected)
+    assert fresh_python(code, GPUKEY_SECRET_FILE=str(file)).strip() == str(expected)
     assert "torch" not in vars(stores)
