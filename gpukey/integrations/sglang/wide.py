@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-from gpukey._checks import integer
-from gpukey.secret import Secret, default_secret, keyed_hash
+from gpukey.secret import Secret, keyed_hash, resolve
 from gpukey.spans import EmbeddingSpan
+from gpukey.token_ids import encode_token_ids
 
 WIDE = 1 << 62
 """Set in the id of every replaced position: no vocabulary reaches it."""
@@ -19,12 +19,21 @@ def wide_ids(
     """`array("q")` [num_tokens] for `RadixKey(token_ids=…)`: token ids below 2^62, and 2^62 + 62 bits at each replaced position.
 
     The id of a position follows from all rows of its run up to it, and from the token id under it, so that a chance match of 62 bits (the most that
-    an id holds) ends at the next row. Spans that touch are one run, however the caller cut it. Per token: a page of any size may end inside a run.
+    an id holds) ends at the next row; where the last row of a run is the one that differs, those 62 bits are all there is. Spans that touch are one
+    run, however the caller cut it. Per token: a page of any size may end inside a run.
     """
-    key = (secret or default_secret()).derive("span", b"radix ids")
-    ids = array("q", (integer(f"token_ids[{i}]", token, 0, WIDE - 1) for i, token in enumerate(token_ids)))
+    key = resolve(secret).derive("span", b"radix ids")
+    ids = array("q")
+    ids.frombytes(encode_token_ids(token_ids))
+    if ids and max(ids) >= WIDE:
+        wide = next(i for i, token in enumerate(ids) if token >= WIDE)
+        raise ValueError(f"token_ids[{wide}] is {ids[wide]}; 0 to {WIDE - 1} is needed")
+    spans = list(embeds)
+    for i, span in enumerate(spans):
+        if not isinstance(span, EmbeddingSpan):
+            raise TypeError(f"embeds[{i}] is a {type(span).__name__}; a gpukey.EmbeddingSpan is needed")
     stop, state = -1, b""
-    for span in sorted(embeds, key=lambda span: span.start):
+    for span in sorted(spans, key=lambda span: span.start):
         if not span.num_rows:
             continue
         if span.attention != "causal" or span.layout:

@@ -6,7 +6,6 @@ import concurrent.futures
 import copy
 import pickle
 
-import msgspec
 import pytest
 import torch
 
@@ -95,6 +94,8 @@ def test_skipped_hashes_are_never_shared(installed, item, features, monkeypatch)
 @pytest.mark.parametrize("travel", ["pickle", "msgspec", "copy"])
 def test_an_identity_survives_its_way_and_the_loss_of_its_feature(installed, sglang_types, item, features, travel):
     """Tokenizer to scheduler to retraction: set once, never computed again."""
+    import msgspec
+
     made = item(features(), second_per_grid_ts=1.0)
     if travel == "msgspec":
         made.feature, made.model_specific_data = None, {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from gpukey.integrations.sglang.wide import WIDE, wide_ids
@@ -46,6 +47,25 @@ def test_touching_spans_are_one_run_however_they_are_cut(secret):
     assert apart[5:8] != whole[4:7]
 
 
+def test_arrays_of_ids_empty_runs_and_iterators_change_nothing(secret):
+    expected = wide_ids([9] * 6, [EmbeddingSpan(2, _rows(2))], secret=secret)
+    spans = [EmbeddingSpan(3, []), EmbeddingSpan(2, _rows(2)), EmbeddingSpan(2, [])]
+    for ids in (np.full(6, 9), np.full(6, 9, np.int32), (9,) * 6, [np.int64(9)] * 6):
+        assert wide_ids(ids, iter(spans), secret=secret) == expected
+
+
+def test_digests_of_both_sizes_are_apart(secret):
+    """32 bytes of one row are not 16 bytes each of two, at the start of a run and inside it."""
+    digest = bytes(range(32))
+    short = [EmbeddingSpan(0, [digest[:16], digest[16:]])]
+    assert not set(wide_ids([0, 0], [EmbeddingSpan(0, [digest])], secret=secret)) & set(
+        wide_ids([0, 0], short, secret=secret)
+    ) - {0}
+    inside = [EmbeddingSpan(0, [bytes(16)]), EmbeddingSpan(1, [digest])]
+    cut = [EmbeddingSpan(0, [bytes(16)]), EmbeddingSpan(1, [digest[:16]])]
+    assert wide_ids([0, 0], inside, secret=secret)[1] != wide_ids([0, 0], cut, secret=secret)[1]
+
+
 def test_token_under_a_row_and_secret_are_bound(secret):
     from gpukey.secret import Secret
 
@@ -65,6 +85,7 @@ def test_token_under_a_row_and_secret_are_bound(secret):
         ([1, 1 << 62], [], ValueError, r"token_ids\[1\] is 4611686018427387904"),
         ([1, -1], [], ValueError, r"token_ids\[1\] is -1"),
         ([True], [], TypeError, r"token_ids\[0\] is a bool"),
+        ([1], [b"x" * 16], TypeError, r"embeds\[0\] is a bytes"),
     ],
 )
 def test_hostile_arguments_are_named(secret, ids, embeds, error, message):
