@@ -18,7 +18,7 @@ DTYPES = [
     torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
     torch.float4_e2m1fn_x2,
 ]  # fmt: skip
-BOUNDARIES = [1, 3, 4, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2049, 3072]
+BOUNDARIES = [1, 3, 4, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2049]
 
 
 def key_tensor(offset: int = 0) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_every_boundary(width):
     check_rows(rows, 32)
 
 
-@pytest.mark.parametrize("width", [1039, 1104])
+@pytest.mark.parametrize("width", [1039])
 def test_rows_at_odd_addresses_longer_than_a_chunk(width):
     check_rows(over(noise(3 * width, width), 2, width, width + 1, 3), 16)
 
