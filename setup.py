@@ -4,7 +4,7 @@ GPUKEY_BUILD          auto (default): a half that cannot be built is left out, a
                       require: that is an error
 GPUKEY_CUDA           auto (default): build the CUDA half where nvcc is; 1: demand it; 0: leave it out
 TORCH_CUDA_ARCH_LIST  default "8.0 8.6 8.9 9.0 10.0 12.0+PTX"
-CUDA_HOME             where nvcc is, if not on PATH
+CUDA_HOME             where nvcc is, if neither on PATH nor in /usr/local/cuda
 """
 
 import json
@@ -14,11 +14,13 @@ import subprocess
 from glob import glob
 from pathlib import Path
 
-from setuptools import Extension, find_packages, setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.modified import newer_group
 
-PACKAGES = {"gpukey": "gpukey", "gpukey.triton_kernels": "triton_kernels", "gpukey.csrc": "csrc"}
+PARTS = ["audit", "audit.drivers", "backends", "engine", "integrations", "integrations.sglang", "integrations.vllm"]
+# Another project's `triton_kernels` is imported by vLLM: ours is a folder, never a name of its own.
+MOVED = {"gpukey.triton_kernels": "triton_kernels", "gpukey.csrc": "csrc"}
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # torch 2.11: one library serves it and all later ones
 HEADERS = sorted(glob("csrc/*.h") + glob("csrc/*.cuh"))
 COMPILE = ["-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-g0"]
@@ -51,7 +53,8 @@ def torch_paths():
 
 def find_nvcc():
     home = os.environ.get("CUDA_HOME")
-    return shutil.which("nvcc", path=os.path.join(home, "bin") if home else None)
+    path = [os.path.join(home, "bin")] if home else [os.environ.get("PATH", ""), "/usr/local/cuda/bin"]
+    return shutil.which("nvcc", path=os.pathsep.join(path))
 
 
 def gencode():
@@ -113,9 +116,9 @@ class Build(build_ext):
 
 
 setup(
-    packages=[*PACKAGES, *(f"gpukey.{name}" for name in find_packages("gpukey"))],
-    package_dir=PACKAGES,
-    package_data={"gpukey": ["py.typed"], "gpukey.csrc": ["*.h", "*.cuh", "*.cu"]},
+    packages=["gpukey", *(f"gpukey.{part}" for part in PARTS), *MOVED],
+    package_dir={"gpukey": "gpukey", **MOVED},
+    package_data={"gpukey": ["py.typed", "*.pyi"], "gpukey.csrc": ["*.h", "*.cuh", "*.cu"]},
     ext_modules=EXTENSIONS,
     cmdclass={"build_ext": Build},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
