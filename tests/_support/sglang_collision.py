@@ -1,7 +1,7 @@
 """A chosen-target collision of SGLang's 64-bit GPU tensor hash, after Wagner's four-list algorithm for the generalized birthday problem (2002).
 
 In a tile of 8,192 words the hash is a pair of 32-bit sums of public mixes of (word, position). Four words are exchanged for four others with the same
-two sums: lists of 2^22 candidates a position, merged on 22 bits, then matched on the other 42.
+two sums: lists of 2^21 candidates a position, merged on 21 bits, then matched on the other 43.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Words = npt.NDArray[np.uint32]
 SEED = 0x243F6A88
 SEEDS = (SEED, ((SEED * 0x9E3779B1) ^ 0xDEADBEEF) & 0xFFFFFFFF)
 FACTORS, ROTATES = (0x27D4EB2D, 0x165667B1), (15, 13)
-LIST_BITS = 22
+LIST_BITS = 21
 LOW = np.uint64((1 << LIST_BITS) - 1)
 SHIFT = np.uint64(32)
 HIGH_HALF, LOW_HALF = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)

@@ -20,7 +20,7 @@ def _sums(words):
 
 def test_collision_of_the_additive_hash_is_none_of_ours(secret):
     """sglang#8342 and peers.md: 4,096 bfloat16 values, 8 of them chosen, all finite, the same 64-bit sum."""
-    generator = np.random.default_rng(7)
+    generator = np.random.default_rng(1)
     target = torch.randn(4, 1024, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(7))
     words = target.view(torch.int16).numpy().view(np.uint32).reshape(-1)
     other = collide(words, (3, 500, 1100, 2040), generator)

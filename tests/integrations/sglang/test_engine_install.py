@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import types
 from array import array
 
@@ -73,6 +74,23 @@ def test_ranks_compare_key_ids_when_they_start(start_rank, secret):
     assert compared == [("tp", secret.key_id), ("pp", secret.key_id)]
     start_rank(recovered_rank=True)
     assert len(compared) == 2
+
+
+def test_the_example_says_what_changes(sglang_types, monkeypatch, secret_bytes, capsys):
+    import runpy
+
+    from gpukey.integrations import sglang as integration
+
+    monkeypatch.setenv("GPUKEY_SECRET", secret_bytes.decode())
+    example = runpy.run_path(str(pathlib.Path(__file__).parents[3] / "examples/sglang_identity.py"))
+    try:
+        example["main"]()
+    finally:
+        integration.uninstall()
+    before, after, wide = capsys.readouterr().out.splitlines()
+    assert before.endswith("2x8 and 4x4 are one image")
+    assert after.endswith("2x8 and 4x4 are two")
+    assert wide.count(", 1") >= 3
 
 
 def test_install_is_idempotent_and_undone(sglang_types, monkeypatch, secret_bytes):
