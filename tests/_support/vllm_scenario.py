@@ -1,6 +1,7 @@
-"""usage: python vllm_scenario.py MODEL ROWS    One vLLM engine, a row of requests warm and then each of them cold; prints one line of JSON.
+"""usage: python vllm_scenario.py MODEL ROWS [STEP ...]    One vLLM engine, a row of requests (default all); prints one line of JSON.
 
-GPUKEY_VLLM and VLLM_ENABLE_V1_MULTIPROCESSING in the environment choose the case. Each step is [num_cached_tokens, output ids, finish reason].
+GPUKEY_VLLM and VLLM_ENABLE_V1_MULTIPROCESSING in the environment choose the case. Without the hooks each request then runs again, cold. Each step
+is [num_cached_tokens, output ids, finish reason].
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def from_http(value: object) -> dict:
     return CompletionRequest.model_validate_json(body).to_sampling_params(8, {}).extra_args
 
 
-def main(model: str, rows: int) -> dict[str, dict[str, list]]:
+def main(model: str, rows: int, names: list[str]) -> dict[str, dict[str, list]]:
     from vllm import LLM, SamplingParams
 
     from gpukey.integrations.vllm import envelope
@@ -65,14 +66,14 @@ def main(model: str, rows: int) -> dict[str, dict[str, list]]:
         (output,) = llm.generate([prompt], params, use_tqdm=False)
         return [output.num_cached_tokens, list(output.outputs[0].token_ids), output.outputs[0].finish_reason]
 
-    steps = prompts(rows, hidden)
-    warm = {name: run(prompt) for name, prompt in steps.items()}
-    cold = {}
-    for name, prompt in steps.items():
-        assert llm.reset_prefix_cache()
-        cold[name] = run(prompt)
-    result = {"warm": warm, "cold": cold}
-    if os.environ.get("GPUKEY_VLLM") == "1":
+    steps = {name: prompt for name, prompt in prompts(rows, hidden).items() if name in names or not names}
+    result = {"warm": {name: run(prompt) for name, prompt in steps.items()}}
+    if os.environ.get("GPUKEY_VLLM") != "1":
+        result["cold"] = {}
+        for name, prompt in steps.items():
+            assert llm.reset_prefix_cache()
+            result["cold"][name] = run(prompt)
+    elif not names:
         assert llm.reset_prefix_cache()
         run(steps["E"])
         theirs = envelope(steps["-E"]["prompt_embeds"])["gpukey"]
@@ -89,5 +90,5 @@ def main(model: str, rows: int) -> dict[str, dict[str, list]]:
 
 
 if __name__ == "__main__":
-    outcome = main(sys.argv[1], int(sys.argv[2]))
+    outcome = main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
     print("RESULT " + json.dumps(outcome), flush=True)
