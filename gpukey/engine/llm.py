@@ -165,6 +165,13 @@ def as_prompts(prompts: Any) -> list[PromptLike]:
 
 def load_state(runner: Any, weights: dict[str, torch.Tensor]) -> None:
     """Copy a state dict into a transformers runner's model; every name must be known, some may be missing."""
-    unexpected = runner.model.load_state_dict(weights, strict=False).unexpected_keys
-    if unexpected:
-        raise ValueError(f"weights holds {unexpected[:3]}, which the model has not")
+    known = runner.model.state_dict().keys()
+    named = {}
+    for name, weight in weights.items():
+        module, _, leaf = name.rpartition(".")
+        under_adapters = f"{module}.base_layer.{leaf}"
+        named[under_adapters if under_adapters in known else name] = weight
+    unknown = sorted(named.keys() - known)
+    if unknown:
+        raise ValueError(f"weights holds {unknown[:3]}, which the model has not")
+    runner.model.load_state_dict(named, strict=False)

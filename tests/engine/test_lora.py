@@ -24,11 +24,11 @@ def loaded(llm, paths):
     return llm
 
 
-def merged(path, scale=1.0):
+def merged(path, scale=1.0, seed=0):
     """The model with an adapter merged into its weights, by peft."""
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(tiny_model(dtype=torch.float64), path)
+    model = PeftModel.from_pretrained(tiny_model(dtype=torch.float64, seed=seed), path)
     for module in model.modules():
         if isinstance(getattr(module, "scaling", None), dict):
             module.scaling = {name: value * scale for name, value in module.scaling.items()}
@@ -73,6 +73,15 @@ def test_scale_is_keyed_and_applied(loaded, paths, ids):
     out = loaded.generate(Prompt(ids(17), lora_name="a"), PARAMS)[0]
     assert out.num_cached_tokens == 0
     assert out.token_ids == greedy(merged(paths[0], 0.25), ids(17), [], 6)
+
+
+def test_weights_can_be_updated_under_adapters(loaded, paths, ids):
+    state = tiny_model(dtype=torch.float64, seed=5).state_dict()
+    loaded.update_weights(state)
+    outs = loaded.generate([Prompt(ids(17)), Prompt(ids(17), lora_name="a")], PARAMS)
+    other = tiny_model(dtype=torch.float64, seed=5)
+    assert outs[0].token_ids == greedy(other, ids(17), [], 6)
+    assert outs[1].token_ids == greedy(merged(paths[0], seed=5), ids(17), [], 6) != outs[0].token_ids
 
 
 def test_unload(loaded, ids):
