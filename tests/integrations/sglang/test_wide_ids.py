@@ -27,6 +27,12 @@ def test_replaced_positions_are_wide_and_the_others_stay(secret):
     assert ids.typecode == "q"
 
 
+def test_an_id_holds_62_bits(secret):
+    ids = np.array(wide_ids([0] * 64, [EmbeddingSpan(0, _rows(64))], secret=secret), np.uint64)
+    assert np.bitwise_or.reduce(ids) == 2**63 - 1
+    assert np.bitwise_and.reduce(ids) == WIDE
+
+
 def test_the_first_differing_row_ends_the_match_and_so_do_all_later_ones(secret):
     a = wide_ids([9] * 10, [EmbeddingSpan(2, _rows(6))], secret=secret)
     changed = _rows(6)
