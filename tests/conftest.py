@@ -38,7 +38,12 @@ def _engine_missing() -> str | None:
     return None if wanted else "needs another engine in its own environment; see .ci/engines"
 
 
-_CONDITIONS = {"gpu": _gpu_missing, "model": _model_missing, "interpret": _interpreter_missing, "engine": _engine_missing}
+_CONDITIONS = {
+    "gpu": _gpu_missing,
+    "model": _model_missing,
+    "interpret": _interpreter_missing,
+    "engine": _engine_missing,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
