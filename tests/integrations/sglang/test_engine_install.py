@@ -30,6 +30,8 @@ def test_adapter_ids_alias_extra_keys_without_the_hooks_and_not_with_them(sglang
         ("a", adapter),
         ("a" + adapter, None),
         ("lora 1:a" + adapter, None),
+        ("ab", adapter),
+        ("a", "b" + adapter),
     ]
     blind = [_namespace(sglang_types, *pair) for pair in pairs]
     assert blind[3] == blind[4]
@@ -41,7 +43,7 @@ def test_adapter_ids_alias_extra_keys_without_the_hooks_and_not_with_them(sglang
     assert typed[0] is None
     assert len(set(typed)) == len(pairs)
     # The engine's KV events look for the adapter's id in the last 32 characters.
-    assert all(key.endswith(adapter) for key, (_, lora) in zip(typed, pairs, strict=True) if lora)
+    assert all(key.endswith(lora) for key, (_, lora) in zip(typed, pairs, strict=True) if lora)
 
 
 @pytest.fixture
