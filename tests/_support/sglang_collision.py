@@ -52,7 +52,7 @@ def _finite(generator: np.random.Generator) -> Words:
 def _pairs(
     a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64], low: np.uint64
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Indices (i, j) with low bits of a[i] + b[j] equal to `low`; at most one j for each i. Both sides are sorted, so that the search walks memory."""
+    """Indices (i, j) with low bits of a[i] + b[j] equal to `low`; at most one j for each i. Both sides are sorted: the search walks memory."""
     wanted, offered = _sorted_with_index(low - a), _sorted_with_index(b)
     at = np.searchsorted(offered >> SHIFT, wanted >> SHIFT)
     at[at == len(offered)] = 0
