@@ -169,5 +169,10 @@ def run_cases(
     """Runs the cases; the caller looks at the exit status and the output."""
     path = folder / "cases.bin"
     path.write_bytes(b"".join(case.pack() for case in cases))
-    env = {**os.environ, "SIMT_ORDER": order, "SIMT_FILL": fill, "ASAN_OPTIONS": "detect_stack_use_after_return=0:detect_leaks=0"}
+    env = {
+        **os.environ,
+        "SIMT_ORDER": order,
+        "SIMT_FILL": fill,
+        "ASAN_OPTIONS": "detect_stack_use_after_return=0:detect_leaks=0",
+    }
     return subprocess.run([program, path], capture_output=True, text=True, env=env)
