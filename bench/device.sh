@@ -49,7 +49,7 @@ export -f install
 stage 150 build bash -c install
 if [ ${#rehearse[@]} -eq 0 ]; then
   nvidia-smi >"$OUT/nvidia-smi.log" 2>&1
-  stage 110 tests $PYTHON -m pytest -p no:cacheprovider -m gpu --maxfail=20 tests/gpu
+  stage 110 tests $PYTHON -m pytest -p no:cacheprovider -m gpu --maxfail=20 tests/gpu tests/triton tests/integrations/vllm/test_device.py
   if command -v compute-sanitizer >/dev/null; then
     stage 40 memcheck compute-sanitizer --tool memcheck --error-exitcode 1 $PYTHON bench/device_sanitize.py
     stage 40 racecheck compute-sanitizer --tool racecheck --error-exitcode 1 $PYTHON bench/device_sanitize.py
@@ -57,7 +57,7 @@ if [ ${#rehearse[@]} -eq 0 ]; then
     skip memcheck "compute-sanitizer is not on PATH"
   fi
 else
-  stage 110 tests $PYTHON -m pytest -p no:cacheprovider -m gpu tests/gpu # collected, then skipped with a reason
+  stage 110 tests $PYTHON -m pytest -p no:cacheprovider -m gpu tests/gpu tests/triton tests/integrations/vllm/test_device.py # collected, then skipped with a reason
   skip memcheck "no GPU in a rehearsal"
 fi
 stage 30 same-bytes $PYTHON bench/device_sanitize.py "${rehearse[@]}"
