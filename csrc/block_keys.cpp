@@ -86,6 +86,7 @@ void hash_message(const Cv& key, const uint8_t* data, int64_t bytes, uint8_t* ou
 
 void block_keys(const int64_t* token_ids, int64_t num_blocks, int64_t block_size, const uint8_t* parent,
                 const uint8_t* block_key, uint8_t* keys) {
+  if (num_blocks == 0) return;  // before a message of up to 32 GiB is made
   const size_t id_bytes = 8 * static_cast<size_t>(block_size), head = kKeyBytes + 4;
   std::vector<uint8_t> message(head + id_bytes);
   const uint32_t count = static_cast<uint32_t>(block_size);

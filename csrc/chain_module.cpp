@@ -17,10 +17,17 @@ struct Decref {
 };
 using Owned = std::unique_ptr<PyObject, Decref>;
 
+// The name of an object's type, or null with an error: a metaclass may give anything in its place.
+Owned type_name(PyObject* object) {
+  Owned name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  if (!name || PyUnicode_Check(name.get())) return name;
+  return Owned(PyObject_Repr(name.get()));
+}
+
 // A wrong id: TypeError or ValueError that names its index. Always false.
 bool refuse(PyObject* kind, Py_ssize_t index, PyObject* item) {
   if (kind == PyExc_TypeError) {
-    const Owned name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(item)), "__name__"));
+    const Owned name = type_name(item);
     if (name) PyErr_Format(kind, "token_ids[%zd] is a %U; an integer in 0 <= id < 2**63 is needed", index, name.get());
   } else {
     PyErr_Format(kind, "token_ids[%zd] is %S; an integer in 0 <= id < 2**63 is needed", index, item);
@@ -47,7 +54,7 @@ bool holds_booleans(PyObject* item) {
 bool read_id(PyObject* item, Py_ssize_t index, int64_t& id) {
   if (Py_TYPE(item) == &PyLong_Type) return read_int(item, index, id);
   const char* const kBooleans[] = {"bool", "bool_"};  // numpy's count too
-  const Owned name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(item)), "__name__"));
+  const Owned name = type_name(item);
   if (!name) return false;
   bool boolean = PyBool_Check(item);
   for (const char* known : kBooleans) boolean = boolean || PyUnicode_CompareWithASCIIString(name.get(), known) == 0;
@@ -101,9 +108,10 @@ bool read_ids(PyObject* token_ids, std::vector<int64_t>& ids) {
   if (PyList_Check(token_ids) || PyTuple_Check(token_ids)) return read_sequence(token_ids, ids);
   const Owned view(PyMemoryView_FromObject(token_ids));
   if (view) return read_buffer(view.get(), ids);
+  if (PyMemoryView_Check(token_ids)) return false;  // released; Python 3.11 would read it as a sequence all the same
   PyErr_Clear();
   if (!PySequence_Check(token_ids)) {
-    const Owned name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(token_ids)), "__name__"));
+    const Owned name = type_name(token_ids);
     if (name) PyErr_Format(PyExc_TypeError, "token_ids is a %U; a sequence of integers is needed", name.get());
     return false;
   }

@@ -65,6 +65,7 @@ Tensor chain(const Tensor& token_ids, const Tensor& parent, const Tensor& key, i
   const Place place = Cpu::place(token_ids);
   check(token_ids.dim() == 1 && dtype_of(token_ids) == aoti_torch_dtype_int64() && token_ids.is_contiguous(),
         "token_ids is not contiguous int64 [num_tokens]");
+  check_stored(token_ids, "token_ids");
   check(block_size > 0 && block_size <= kMaxBlockSize, "block_size is ", block_size, "; 1 to 2**32 - 1 is needed");
   check_bytes(parent, "parent");
   check_place(parent, place, "parent");

@@ -17,8 +17,12 @@ struct Ops {
     check_bytes(key, "key");
     check_place(key, place, "key");
     const Tensor source = readable(rows);
-    Device::rows(rows_of(source), key.const_data_ptr(), digests_of(out, source.size(0), digest_size, place, "out"),
-                 place);
+    const Rows input = rows_of(source);
+    const Digests digests = digests_of(out, source.size(0), digest_size, place, "out");
+    const Rows written = memory_of(digests, input.num_rows);
+    check_apart(written, "out", input, "rows");
+    check_apart(written, "out", memory_of(key), "key");
+    Device::rows(input, key.const_data_ptr(), digests, place);
   }
 
   static Tensor rows(const Tensor& rows, const Tensor& key, int64_t digest_size) {
@@ -36,10 +40,17 @@ struct Ops {
     check_bytes(key, "key");
     check_place(key, place, "key");
     check_place(cu_seqlens, place, "cu_seqlens");
+    check_stored(rows, "rows");
+    check_stored(cu_seqlens, "cu_seqlens");
     const Tensor source = torch::stable::contiguous(rows), ends = torch::stable::contiguous(cu_seqlens);
     const Bounds bounds = bounds_of(ends);
-    Device::fold(fingerprints_of(source, digest_size), bounds, key.const_data_ptr(),
-                 digests_of(out, bounds.num_spans, digest_size, place, "out"), place);
+    const Rows input = fingerprints_of(source, digest_size);
+    const Digests digests = digests_of(out, bounds.num_spans, digest_size, place, "out");
+    const Rows written = memory_of(digests, bounds.num_spans);
+    check_apart(written, "out", input, "rows");
+    check_apart(written, "out", memory_of(ends), "cu_seqlens");
+    check_apart(written, "out", memory_of(key), "key");
+    Device::fold(input, bounds, key.const_data_ptr(), digests, place);
   }
 
   static Tensor fold(const Tensor& rows, const Tensor& cu_seqlens, const Tensor& key, int64_t digest_size) {
@@ -59,9 +70,19 @@ struct Ops {
     check_bytes(key, "key");
     check_place(key, place, "key");
     const Tensor source = readable(rows);
+    const Rows input = rows_of(source);
     const int64_t stride = out.stride(0) * static_cast<int64_t>(out.element_size());
-    Device::stage(rows_of(source), out.mutable_data_ptr(), stride, key.const_data_ptr(),
-                  digests_of(digests, rows.size(0), digest_size, place, "digests"), place);
+    const Digests written = digests_of(digests, rows.size(0), digest_size, place, "digests");
+    const Rows staged{out.mutable_data_ptr(), input.num_rows, input.width, stride};
+    const Rows marks = memory_of(written, input.num_rows);
+    // Rows staged where they stand are read and written by the same lane.
+    if (input.data != staged.data || (input.stride != stride && input.num_rows > 1))
+      check_apart(staged, "out", input, "rows");
+    check_apart(staged, "out", memory_of(key), "key");
+    check_apart(marks, "digests", input, "rows");
+    check_apart(marks, "digests", staged, "out");
+    check_apart(marks, "digests", memory_of(key), "key");
+    Device::stage(input, out.mutable_data_ptr(), stride, key.const_data_ptr(), written, place);
   }
 
   static Tensor stage(const Tensor& rows, const Tensor& out, const Tensor& key, int64_t digest_size) {

@@ -50,10 +50,24 @@ inline void check_place(const Tensor& tensor, Place place, const char* name) {
   check(own.type == place.type && own.index == place.index, name, " is on another device than rows");
 }
 
+// Whoever resizes or frees a storage leaves its tensors as they were, and nobody below asks before it reads.
+inline void check_stored(const Tensor& tensor, const char* name) {
+  if (tensor.numel() == 0) return;
+  int64_t bytes, last = tensor.storage_offset(), step;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(tensor.get(), &bytes));
+  bool fits = true;
+  for (int64_t i = 0; i < tensor.dim(); i++)
+    fits = fits && !__builtin_mul_overflow(tensor.size(i) - 1, tensor.stride(i), &step) &&
+           !__builtin_add_overflow(last, step, &last);
+  check(fits && last >= 0 && last < bytes / static_cast<int64_t>(tensor.element_size()), name,
+        " reaches past its storage of ", bytes, " bytes: it was freed or resized");
+}
+
 inline void check_bytes(const Tensor& tensor, const char* name) {
   check(tensor.dim() == 1 && tensor.numel() == 32 && dtype_of(tensor) == aoti_torch_dtype_uint8() &&
             tensor.is_contiguous(),
         name, " has ", tensor.dim(), " dimensions and ", tensor.numel(), " elements; contiguous uint8 [32] is needed");
+  check_stored(tensor, name);
 }
 
 inline void check_digest_size(int64_t digest_size) {
@@ -71,6 +85,7 @@ inline bool contiguous_rows(const Tensor& rows) { return rows.stride(1) == 1 || 
 // copy kernels, and a bool may hold neither 0 nor 1.
 inline Tensor readable(const Tensor& rows) {
   check_shape(rows);
+  check_stored(rows, "rows");
   if (contiguous_rows(rows)) return rows;
   ScalarType bits = ScalarType::Byte;
   switch (rows.element_size()) {
@@ -114,6 +129,7 @@ inline void check_staged(const Tensor& rows, const Tensor& out) {
         "out differs from rows in shape or dtype");
   check(contiguous_rows(out), "out has stride ", out.stride(1), " in its last dimension; 1 is needed");
   check(out.size(0) <= 1 || out.stride(0) >= out.size(1), "out has rows that overlap");
+  check_stored(out, "out");
 }
 
 inline Tensor new_digests(int64_t count, int64_t digest_size, Place place) {
@@ -129,7 +145,41 @@ inline Digests digests_of(const Tensor& out, int64_t count, int64_t digest_size,
             dtype_of(out) == aoti_torch_dtype_uint8() && out.is_contiguous(),
         name, " is not contiguous uint8 [", count, ", ", digest_size, "]");
   check_place(out, place, name);
+  check_stored(out, name);
   return {out.mutable_data_ptr(), static_cast<int>(digest_size)};
+}
+
+// --- memory that is written must not be read ---
+
+inline Rows memory_of(const Tensor& tensor) {
+  const int64_t bytes = static_cast<int64_t>(tensor.numel() * tensor.element_size());
+  return {tensor.const_data_ptr(), 1, bytes, bytes};
+}
+inline Rows memory_of(const Digests& digests, int64_t count) {
+  return {digests.data, 1, count * digests.size, count * digests.size};
+}
+
+inline int64_t start_of(const Rows& rows) { return reinterpret_cast<int64_t>(rows.data); }
+inline int64_t end_of(const Rows& rows) {
+  return start_of(rows) + (rows.num_rows > 1 ? (rows.num_rows - 1) * rows.stride : 0) + rows.width;
+}
+
+// Whether they share a byte.
+inline bool meet(const Rows& a, const Rows& b) {
+  if (a.num_rows == 0 || b.num_rows == 0 || a.width == 0 || b.width == 0) return false;
+  if (start_of(a) >= end_of(b) || start_of(b) >= end_of(a)) return false;
+  // The first row of b that ends after a row of a begins is the one that may meet it.
+  for (int64_t i = 0; i < (a.stride == 0 ? 1 : a.num_rows); i++) {
+    const int64_t begin = start_of(a) + i * a.stride, behind = begin - start_of(b) - b.width;
+    const int64_t first = behind < 0 || b.num_rows == 1 || b.stride == 0 ? 0 : behind / b.stride + 1;
+    const int64_t row = start_of(b) + first * b.stride;
+    if (first < b.num_rows && row < begin + a.width && row + b.width > begin) return true;
+  }
+  return false;
+}
+
+inline void check_apart(const Rows& written, const char* name, const Rows& read, const char* other) {
+  check(!meet(written, read), name, " shares memory with ", other);
 }
 
 }  // namespace gpukey

@@ -9,6 +9,7 @@ import torch
 
 from gpukey.secret import check_digest_size
 
+_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
@@ -24,6 +25,24 @@ def check_plain(rows: torch.Tensor) -> None:
         raise TypeError("rows is a meta tensor, which has no bytes")
 
 
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether it is a view of memory: no fake tensor, no wrapper, nothing that is being traced."""
+    return type(tensor).__torch_dispatch__ is _PLAIN_DISPATCH and not torch.compiler.is_compiling()
+
+
+def check_stored(name: str, tensor: torch.Tensor) -> None:
+    """ValueError unless all of it lies in its storage: a sharded model frees the storage and keeps the tensor, and torch
+    itself would read past it."""
+    if tensor.layout is not torch.strided or not has_memory(tensor) or not tensor.numel():
+        return
+    last = tensor.storage_offset() + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    stored, needed = tensor.untyped_storage().nbytes(), (last + 1) * tensor.element_size()
+    if stored < needed and not tensor.is_meta:
+        raise ValueError(
+            f"{name} has shape {list(tensor.shape)} and storage of {stored} bytes, of {needed}: it was freed or resized"
+        )
+
+
 def check_rows(rows: torch.Tensor) -> torch.Tensor:
     """The same tensor when it is [num_rows, hidden], strided, with storage of its own; TypeError or ValueError
     otherwise."""
@@ -32,6 +51,7 @@ def check_rows(rows: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"rows has shape {list(rows.shape)}; [num_rows, hidden] is needed")
     if rows.shape[1] == 0:
         raise ValueError(f"rows has shape {list(rows.shape)}; hidden is at least 1")
+    check_stored("rows", rows)
     return rows
 
 
@@ -60,12 +80,14 @@ def check_key(key: torch.Tensor, device: torch.device) -> None:
         )
     if key.device != device:
         raise ValueError(f"key is on {key.device}; rows is on {device}")
+    check_stored("key", key)
 
 
 def check_fingerprints(rows: torch.Tensor, digest_size: int) -> None:
     """ValueError unless `rows` is uint8 [num_rows, digest_size]."""
     if rows.dtype is not torch.uint8 or rows.dim() != 2 or rows.shape[1] != digest_size:
         raise ValueError(f"rows is {_describe(rows)}; fingerprints, uint8 [num_rows, {digest_size}], are needed")
+    check_stored("rows", rows)
 
 
 def check_bounds(cu_seqlens: torch.Tensor, device: torch.device) -> None:
@@ -79,6 +101,7 @@ def check_bounds(cu_seqlens: torch.Tensor, device: torch.device) -> None:
         raise ValueError(f"cu_seqlens is {_describe(cu_seqlens)}; int32 or int64 [num_spans + 1] is needed")
     if cu_seqlens.device != device:
         raise ValueError(f"cu_seqlens is on {cu_seqlens.device}; rows is on {device}")
+    check_stored("cu_seqlens", cu_seqlens)
 
 
 def check_cu_seqlens(cu_seqlens: torch.Tensor, num_rows: int) -> list[int]:
@@ -101,6 +124,42 @@ def check_out(out: torch.Tensor, count: int, digest_size: int, device: torch.dev
         raise ValueError(f"{name} is {_describe(out)}; contiguous uint8 [{count}, {digest_size}] is needed")
     if out.device != device:
         raise ValueError(f"{name} is on {out.device}; rows is on {device}")
+    check_stored(name, out)
+
+
+def check_apart(name: str, written: torch.Tensor, **read: torch.Tensor) -> None:
+    """ValueError when `written` shares memory with what is read: digests would be of digests."""
+    for other, tensor in read.items():
+        if has_memory(written) and has_memory(tensor) and _meet(written, tensor):
+            raise ValueError(f"{name} shares memory with {other}")
+
+
+def _meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of contiguous rows share a byte."""
+    if not a.numel() or not b.numel() or a.device != b.device:
+        return False
+    (start, width, step, count), (other, other_width, other_step, others) = _region(a), _region(b)
+    if start + (count - 1) * step + width <= other or other + (others - 1) * other_step + other_width <= start:
+        return False
+    for begin in range(start, start + max(1, count * step), step) if step else [start]:
+        # The first row of the other that ends after this one begins is the one that may meet it.
+        behind = begin - other - other_width
+        first = behind // other_step + 1 if behind >= 0 and other_step else 0
+        if first < others and begin - other_width < other + first * other_step < begin + width:
+            return True
+    return False
+
+
+def _region(tensor: torch.Tensor) -> tuple[int, int, int, int]:
+    """Address, bytes a row, bytes from row to row, rows."""
+    size = tensor.element_size()
+    if tensor.is_contiguous():
+        return tensor.data_ptr(), tensor.numel() * size, 0, 1
+    step, count = tensor.stride(0) * size, tensor.shape[0]
+    if tensor.dim() == 1:
+        return tensor.data_ptr(), (count - 1) * step + size, 0, 1
+    last = (tensor.shape[1] - 1) * tensor.stride(1) * size + size
+    return tensor.data_ptr(), last, step if count > 1 else 0, count if step else 1
 
 
 def check_staged(rows: torch.Tensor, staged: torch.Tensor) -> None:
@@ -113,6 +172,7 @@ def check_staged(rows: torch.Tensor, staged: torch.Tensor) -> None:
         raise ValueError(f"out has strides {list(staged.stride())}; a contiguous last dimension is needed")
     if staged.stride(0) < hidden and num_rows > 1:
         raise ValueError(f"out has strides {list(staged.stride())}; its rows of {hidden} overlap")
+    check_stored("out", staged)
 
 
 def _describe(tensor: torch.Tensor) -> str:
@@ -122,6 +182,7 @@ def _describe(tensor: torch.Tensor) -> str:
 
 __all__ = [
     "as_bits",
+    "check_apart",
     "check_bounds",
     "check_cu_seqlens",
     "check_digest_size",
@@ -130,5 +191,7 @@ __all__ = [
     "check_out",
     "check_rows",
     "check_staged",
+    "check_stored",
+    "has_memory",
     "readable",
 ]

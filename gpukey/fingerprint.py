@@ -21,7 +21,7 @@ import torch
 
 import gpukey.ops  # noqa: F401  registers the ops
 from gpukey import backends, streams
-from gpukey.checks import check_bounds, check_digest_size, check_out, readable
+from gpukey.checks import check_apart, check_bounds, check_digest_size, check_out, readable
 from gpukey.device_keys import CONSTANTS, constant_name, default_key_id, device_key
 from gpukey.handle import FingerprintHandle, refuse_capture, send_home
 from gpukey.intake import take_rows
@@ -77,6 +77,7 @@ def fingerprint_spans(
     check_bounds(cu_seqlens, tensor.device)
     if out is not None:
         check_out(out, cu_seqlens.shape[0] - 1, digest_size, tensor.device)
+        check_apart("out", out, rows=tensor, cu_seqlens=cu_seqlens)
     if after is not None:
         streams.borrow(cu_seqlens)
     fingerprints = _hash_rows(tensor, secret, digest_size, None, backend)
@@ -126,6 +127,7 @@ def _hash_rows(
     key = _key("row", secret, rows, digest_size)
     if out is not None:
         check_out(out, rows.shape[0], digest_size, rows.device)
+        check_apart("out", out, rows=rows, key=key)
     if backend is not None:
         return _named(backend, rows).fingerprint_rows(rows, key, digest_size, out)
     if out is not None:

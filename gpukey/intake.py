@@ -20,12 +20,7 @@ def take_rows(rows: Any) -> torch.Tensor:
     tensor: torch.Tensor = rows
     if type(rows) is not torch.Tensor:
         tensor = _plain(rows) if isinstance(rows, torch.Tensor) else _borrow(rows)
-    check_rows(tensor)
-    # A sharded model frees the storage of a tensor and keeps the tensor; torch itself would read address 0.
-    real = type(tensor) is torch.Tensor and not torch.compiler.is_compiling()
-    if real and tensor.shape[0] and tensor.untyped_storage().nbytes() == 0:
-        raise ValueError(f"rows has shape {list(tensor.shape)} and storage of 0 bytes: it was freed")
-    return tensor
+    return check_rows(tensor)
 
 
 def _plain(rows: torch.Tensor) -> torch.Tensor:

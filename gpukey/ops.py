@@ -20,6 +20,7 @@ import torch
 from gpukey import backends
 from gpukey.backends import library
 from gpukey.checks import (
+    check_apart,
     check_bounds,
     check_digest_size,
     check_fingerprints,
@@ -50,6 +51,16 @@ def _fold(rows: torch.Tensor, cu_seqlens: torch.Tensor, key: torch.Tensor, diges
     check_fingerprints(rows, digest_size)
     check_bounds(cu_seqlens, rows.device)
     check_key(key, rows.device)
+
+
+def _stage(rows: torch.Tensor, out: torch.Tensor, key: torch.Tensor, digest_size: int) -> torch.Tensor:
+    source = _rows(rows, key, digest_size)
+    check_staged(rows, out)
+    check_apart("out", out, key=key)
+    # Rows staged where they stand are read and written by the same lane.
+    if rows.data_ptr() != out.data_ptr() or (rows.shape[0] > 1 and rows.stride(0) != out.stride(0)):
+        check_apart("out", out, rows=rows)
+    return source
 
 
 def _digests(like: torch.Tensor, count: int, digest_size: int) -> torch.Tensor:
@@ -103,8 +114,10 @@ def _implementations(provider: Provider) -> dict[str, Callable[..., Any]]:
         return provider().fingerprint_rows(rows, key, digest_size)
 
     def rows_out(rows: torch.Tensor, key: torch.Tensor, digest_size: int, *, out: torch.Tensor) -> None:
+        source = _rows(rows, key, digest_size)
         check_out(out, rows.shape[0], digest_size, rows.device)
-        provider().fingerprint_rows(_rows(rows, key, digest_size), key, digest_size, out)
+        check_apart("out", out, rows=rows, key=key)
+        provider().fingerprint_rows(source, key, digest_size, out)
 
     def fold(rows: torch.Tensor, cu_seqlens: torch.Tensor, key: torch.Tensor, digest_size: int) -> torch.Tensor:
         _fold(rows, cu_seqlens, key, digest_size)
@@ -115,18 +128,20 @@ def _implementations(provider: Provider) -> dict[str, Callable[..., Any]]:
     ) -> None:
         _fold(rows, cu_seqlens, key, digest_size)
         check_out(out, cu_seqlens.shape[0] - 1, digest_size, rows.device)
+        check_apart("out", out, rows=rows, cu_seqlens=cu_seqlens, key=key)
         provider().fold_spans(rows.contiguous(), cu_seqlens.contiguous(), key, digest_size, out)
 
     def stage(rows: torch.Tensor, out: torch.Tensor, key: torch.Tensor, digest_size: int) -> torch.Tensor:
-        check_staged(check_rows(rows), out)
-        return provider().stage_rows(_rows(rows, key, digest_size), out, key, digest_size)
+        source = _stage(rows, out, key, digest_size)
+        return provider().stage_rows(source, out, key, digest_size)
 
     def stage_out(
         rows: torch.Tensor, out: torch.Tensor, key: torch.Tensor, digest_size: int, *, digests: torch.Tensor
     ) -> None:
-        check_staged(check_rows(rows), out)
+        source = _stage(rows, out, key, digest_size)
         check_out(digests, rows.shape[0], digest_size, rows.device, "digests")
-        provider().stage_rows(_rows(rows, key, digest_size), out, key, digest_size, digests)
+        check_apart("digests", digests, rows=rows, out=out, key=key)
+        provider().stage_rows(source, out, key, digest_size, digests)
 
     return {
         "fingerprint_rows": rows,

@@ -139,3 +139,35 @@ def test_a_list_that_shrinks_while_it_is_read():
     ids += [Shrinking(), 2, 3]
     with pytest.raises(IndexError):
         text_keys(ids, PARENT, KEY, 1)
+
+
+class Nameless(type):
+    """A metaclass may give anything where the name of a type is looked up."""
+
+    @property
+    def __name__(cls):
+        return 5
+
+
+class Odd(metaclass=Nameless):
+    pass
+
+
+class OddIndex(metaclass=Nameless):
+    def __index__(self):
+        return 3
+
+
+def test_a_type_whose_name_is_no_text_is_no_way_into_memory():
+    assert encode_ids([OddIndex()]) == encode_ids([3])
+    for ids in ([1, Odd()], Odd()):
+        with pytest.raises(TypeError, match="token_ids"):
+            encode_ids(ids)
+
+
+def test_a_released_buffer_is_an_error():
+    """Python 3.11 reads one as a sequence, with a format from freed memory."""
+    view = memoryview(np.arange(4))
+    view.release()
+    with pytest.raises(ValueError, match="released"):
+        encode_ids(view)

@@ -38,7 +38,14 @@ def freed():
     return rows
 
 
+def shrunk():
+    rows = torch.ones(3, 4)[1:]
+    rows.untyped_storage().resize_(40)
+    return rows
+
+
 REFUSED = {
+    "shrunk storage": (shrunk, ValueError, "resized"),
     "freed storage": (freed, ValueError, "freed"),
     "sparse COO of 4 TiB": (
         lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (2**20, 2**20)),
@@ -154,3 +161,29 @@ def test_a_secret_never_shows(secret):
         gpukey.fingerprint_rows(torch.ones(4), secret=secret)
     assert secret._master.hex() not in str(caught.value)
     assert "long enough" not in repr(secret)
+
+
+@pytest.mark.parametrize("backend", [None, "python", "cpu"])
+def test_memory_that_is_gone_or_shared(secret, backend):
+    """Whatever computes it: no read or write outside of a storage, no digests of digests."""
+    rows, bounds = torch.ones(4, 8), torch.tensor([0, 2, 4])
+    for size in (0, 40):
+        out, ends = torch.zeros(5, 16, dtype=torch.uint8)[1:], torch.tensor([0, 0, 2, 4])[1:]
+        few = out[:2]
+        out.untyped_storage().resize_(size)
+        ends.untyped_storage().resize_(size // 2)
+        with pytest.raises(ValueError, match=r"out .*freed or resized"):
+            gpukey.fingerprint_rows(rows, secret=secret, out=out, backend=backend)
+        with pytest.raises(ValueError, match=r"out .*freed or resized"):
+            gpukey.fingerprint_spans(rows, bounds, secret=secret, out=few, backend=backend)
+        with pytest.raises(ValueError, match=r"cu_seqlens .*freed or resized"):
+            gpukey.fingerprint_spans(rows, ends, secret=secret, backend=backend)
+    memory = rows.view(torch.uint8).view(-1)
+    with pytest.raises(ValueError, match="out shares memory with rows"):
+        gpukey.fingerprint_rows(rows, secret=secret, out=memory[64:].view(4, 16), backend=backend)
+    with pytest.raises(ValueError, match="out shares memory with rows"):
+        gpukey.fingerprint_spans(rows, bounds, secret=secret, out=memory[:32].view(2, 16), backend=backend)
+    wide = torch.ones(4, 16)
+    between = wide[:1, 8:12].view(torch.uint8)
+    gpukey.fingerprint_rows(wide[:, :8][:1], secret=secret, out=between, backend=backend)
+    assert torch.equal(between, gpukey.fingerprint_rows(rows[:1], secret=secret))

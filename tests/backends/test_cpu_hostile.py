@@ -149,3 +149,75 @@ def test_sparse_and_meta_tensors_have_no_kernel():
         OPS.fingerprint_rows(torch.eye(4).to_sparse(), KEY, 16)
     with pytest.raises((NotImplementedError, RuntimeError)):
         OPS.fingerprint_rows(torch.empty(4, 4, device="meta"), KEY, 16)
+
+
+def lost(shape, dtype, offset=0, left=0):
+    """A tensor whose storage was freed (or cut to `left` bytes) behind its back."""
+    tensor = torch.zeros(shape, dtype=dtype)[offset:]
+    tensor.untyped_storage().resize_(left)
+    return tensor
+
+
+@pytest.mark.parametrize(("offset", "left"), [(0, 0), (1, 0), (0, 16), (1, 40)])
+def test_what_reaches_past_its_storage(offset, left):
+    """FSDP and offloading free storages; torch itself would read address 0, or the memory of others."""
+    rows, key = lost((9, 64), torch.uint8, offset, left), lost((33 + offset,), torch.uint8, 1 + offset, left // 2)
+    prints, count = lost((9, 16), torch.uint8, offset, left), 9 - offset
+    good, marks = torch.zeros(count, 64, dtype=torch.uint8), torch.zeros(count, 16, dtype=torch.uint8)
+    bounds = torch.tensor([0, count])
+    for call, name in (
+        (lambda: OPS.fingerprint_rows(rows, KEY, 16), "rows"),
+        (lambda: OPS.fingerprint_rows(good, key, 16), "key"),
+        (lambda: OPS.fingerprint_rows.out(good, KEY, 16, out=prints), "out"),
+        (lambda: OPS.fold_spans(prints, bounds, KEY, 16), "rows"),
+        (lambda: OPS.fold_spans(marks, lost((2 + offset,), torch.int64, offset, left // 3), KEY, 16), "cu_seqlens"),
+        (lambda: OPS.stage_rows(rows, good, KEY, 16), "rows"),
+        (lambda: OPS.stage_rows(good, rows, KEY, 16), "out"),
+        (lambda: OPS.stage_rows.out(good, good.clone(), KEY, 16, digests=prints), "digests"),
+        (lambda: OPS.block_keys(lost((9,), torch.int64, offset, left), KEY, KEY, 2), "token_ids"),
+        (lambda: OPS.block_keys(bounds, key, KEY, 2), "parent"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} reaches past its storage"):
+            call()
+
+
+def test_strides_that_overflow_are_no_way_around():
+    rows = torch.zeros(8).as_strided((1, 8), (2**62, 1))
+    assert OPS.fingerprint_rows(rows, KEY, 16).equal(OPS.fingerprint_rows(torch.zeros(1, 8), KEY, 16))
+    assert OPS.fingerprint_rows(torch.zeros(8).as_strided((0, 8), (2**62, 1)), KEY, 16).shape == (0, 16)
+
+
+def test_written_memory_is_not_read():
+    memory = torch.zeros(4096, dtype=torch.uint8)
+    rows, inside = memory[:1024].view(16, 64), memory[1000:1256].view(16, 16)
+    for call, words in (
+        (lambda: OPS.fingerprint_rows.out(rows, KEY, 16, out=inside), "out shares memory with rows"),
+        (lambda: OPS.fingerprint_rows.out(rows, memory[2000:2032], 16, out=memory[1900:2156].view(16, 16)), "with key"),
+        (lambda: OPS.fold_spans.out(inside, torch.arange(17), KEY, 16, out=inside), "out shares memory with rows"),
+        (
+            lambda: OPS.fold_spans.out(PRINTS, memory[:40].view(torch.int64), KEY, 16, out=memory[39:103].view(4, 16)),
+            "with cu_seqlens",
+        ),
+        (lambda: OPS.stage_rows(rows, memory[64:1088].view(16, 64), KEY, 16), "out shares memory with rows"),
+        (lambda: OPS.stage_rows.out(rows, rows, KEY, 16, digests=inside), "digests shares memory with rows"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+def test_memory_side_by_side_is_used():
+    """Halves of one wide buffer, digests between the rows, and rows staged where they stand."""
+    memory = torch.arange(16 * 160, dtype=torch.int64).to(torch.uint8).view(16, 160)
+    rows, staged = memory[:, :64], memory[:, 64:128]
+    want = OPS.fingerprint_rows(rows.clone(), KEY, 16)
+    assert OPS.stage_rows(rows, staged, KEY, 16).equal(want)
+    assert staged.equal(rows)
+    assert OPS.stage_rows(rows, rows, KEY, 16).equal(want)
+    between = memory[3, 128:144].view(1, 16)
+    OPS.fingerprint_rows.out(rows[:1], KEY, 16, out=between)
+    assert between.equal(want[:1])
+
+
+def test_no_block_needs_no_message():
+    """A block of 2**32 - 1 ids is a message of 32 GiB, which a prompt without a full block never needs."""
+    assert OPS.block_keys(torch.arange(5), KEY, KEY, 2**32 - 1).shape == (0, 32)
