@@ -139,17 +139,23 @@ class Engine:
             logits = self.runner.forward(batch, adapter)
             tokens = sample(logits, sampled) if sampled else []
             logs = logprobs(logits, sampled, tokens) if sampled else []
+            self.scheduler.commit(scheduled, self.runner.finite)
         except Exception as error:
             for request, _ in scheduled:
-                request.error = error
-                self._finish(request, "error")
-                self._stats.requests_failed += 1
+                self._fail(request, error)
             return [request for request, _ in scheduled]
-        self.scheduler.commit(scheduled, self.runner.finite)
         self._stats.computed_tokens += sum(count for _, count in scheduled)
         for request, token, log in zip(sampled, tokens, logs, strict=True):
-            self._append(request, token, log)
+            try:
+                self._append(request, token, log)
+            except Exception as error:  # its text, say: the others have their tokens all the same
+                self._fail(request, error)
         return sampled
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        request.error = error
+        self._finish(request, "error")
+        self._stats.requests_failed += 1
 
     def _append(self, request: Request, token: int, log: dict[int, float] | None) -> None:
         request.output_ids.append(token)
@@ -160,8 +166,7 @@ class Engine:
             request.stats.first_token = time.perf_counter()
             self._stats.first_tokens += 1
             self._stats.ttft_seconds += request.stats.ttft
-        if request.chain is not None:
-            request.chain.append([token])
+        request.extend_chain()
         reason = self._reason_to_stop(request, token)
         if reason is not None:
             self._finish(request, reason)

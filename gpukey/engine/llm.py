@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gpukey.device_keys import dtype_named, usable_device
 from gpukey.engine.config import EngineConfig
 from gpukey.engine.core import Engine
 from gpukey.engine.model import Runner, TransformersRunner
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 PromptLike = Prompt | Sequence[int] | str
 IDLE_SECONDS = 50e-6
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class LLM:
@@ -52,12 +54,11 @@ class LLM:
             log.warning(
                 "identity='tokens' is blind to embeddings: it reuses wrong KV on purpose, for demonstration only"
             )
-        if isinstance(dtype, str):
-            dtype = getattr(torch, dtype, dtype)
-        if dtype is not None and not isinstance(dtype, torch.dtype):
-            raise TypeError(f"dtype is {dtype!r}; a torch dtype or its name is needed")
+        dtype = None if dtype is None else dtype_named(dtype)
+        if dtype is not None and dtype not in DTYPES:
+            raise ValueError(f"dtype is {dtype}; {', '.join(map(str, DTYPES))} is needed")
         is_runner = hasattr(model, "forward") and hasattr(model, "allocate")
-        runner: Any = model if is_runner else TransformersRunner(model, dtype=dtype, device=torch.device(device))
+        runner: Any = model if is_runner else TransformersRunner(model, dtype=dtype, device=usable_device(device))
         self.tokenizer = load_tokenizer(model)
         self.engine = Engine(runner, self.config, default_secret() if secret is None else secret, self.tokenizer)
 
@@ -96,15 +97,20 @@ class LLM:
         """The output so far after each new token; the last one has its `finish_reason`. Closing the iterator aborts the
         request.
         """
-        request = self.submit(prompt, sampling_params or SamplingParams())
+        request, told = self.submit(prompt, sampling_params or SamplingParams()), 0
         try:
-            while request.finish_reason is None:
-                if request not in self.engine.step():
+            while True:
+                # Another call's steps may have brought tokens, or the end, since the last one was taken.
+                if request.finish_reason is None and len(request.output_ids) == told and not self.engine.step():
                     time.sleep(IDLE_SECONDS)
-                    continue
                 if request.error is not None:
                     raise RequestFailed(f"{request.request_id} failed: {request.error}") from request.error
+                if request.finish_reason is None and len(request.output_ids) == told:
+                    continue
+                ended, told = request.finish_reason is not None, len(request.output_ids)
                 yield request.output()
+                if ended:
+                    return
         finally:
             self.engine.abort(request.request_id)
 

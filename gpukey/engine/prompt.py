@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from gpukey._checks import integer
+from gpukey.checks import check_stored
 
 if TYPE_CHECKING:
     from gpukey.keys import MultimodalItem
@@ -78,6 +79,7 @@ def checked_spans(embeds: Any, num_tokens: int, hidden: int) -> list[EmbedSpan]:
             raise TypeError(f"{name}.rows is of {rows.dtype}; a floating-point dtype is needed")
         if rows.dim() != 2 or rows.shape[1] != hidden:
             raise ValueError(f"{name}.rows has shape {list(rows.shape)}; [num_rows, {hidden}] is needed")
+        check_stored(f"{name}.rows", rows)
         if start + rows.shape[0] > num_tokens:
             raise ValueError(
                 f"{name} covers positions {start} to {start + rows.shape[0]}; the prompt has {num_tokens} tokens"

@@ -90,6 +90,11 @@ class Request:
             return self.prompt_ids[start:stop]
         return self.prompt_ids[start:] + self.output_ids[max(start - num_prompt, 0) : stop - num_prompt]
 
+    def extend_chain(self) -> None:
+        """Keys of whatever tokens are new; an interrupted call is made up for by the next one."""
+        if self.chain is not None and self.chain.num_tokens < self.num_tokens:
+            self.chain.append(self.tokens(self.chain.num_tokens, self.num_tokens))
+
     def ready(self) -> bool:
         """Whether every fingerprint is home."""
         return all(span.ready() for span in self.spans)

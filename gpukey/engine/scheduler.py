@@ -49,6 +49,8 @@ class Scheduler:
         for request in sorted(self.running, key=lambda r: (r.last_step, r.arrival)):
             left = self.config.max_num_batched_tokens - sum(plan.values())
             if left and request.status is Status.RUNNING:
+                if request.num_computed == request.num_tokens:
+                    request.num_computed -= 1  # interrupted before its token was recorded: its logits are needed again
                 count = min(left, request.num_tokens - request.num_computed)
                 if self._grow(request, count, plan):
                     plan[request] = count
@@ -64,15 +66,17 @@ class Scheduler:
         A NaN may leak from a masked later position into a block whose key does not say so (0 * NaN): what is not
         finite stays its request's own, and so does what comes after it.
         """
-        full: list[tuple[Request, int]] = []
+        size, full = self.config.block_size, []
         for request, count in scheduled:
-            before = request.num_computed // self.config.block_size
-            request.num_computed += count
+            request.extend_chain()
             if request.chain is not None:
-                full += [(request, i) for i in range(before, request.num_computed // self.config.block_size)]
-        if not full:
-            return
-        for (request, i), good in zip(full, finite([request.block_ids[i] for request, i in full]), strict=True):
+                before, after = request.num_computed, request.num_computed + count
+                full += [(request, i) for i in range(before // size, after // size)]
+        # May raise, so nothing is recorded before it.
+        checked = finite([request.block_ids[i] for request, i in full]) if full else []
+        for request, count in scheduled:
+            request.num_computed += count
+        for (request, i), good in zip(full, checked, strict=True):
             if not good:
                 request.uncached_reason = "its KV holds NaN or infinity"
                 request.chain = None
@@ -131,6 +135,7 @@ class Scheduler:
     def _start(self, request: Request) -> bool:
         """Hold blocks for all of its tokens, cached ones first; False when they do not fit now."""
         self.prepare(request)
+        request.extend_chain()
         hit = self.cache.match(request.chain.keys if request.chain else [], request.num_tokens)
         missing = self.blocks_for(request.num_tokens) - len(hit.block_ids)
         # A spare block for each running request, or the newcomer would be preempted by their next tokens.

@@ -81,7 +81,9 @@ class Staging:
             self._one_pass.append(staged)
             self.num_passes += 1
         else:
-            staged.rows = self._reserve(span.rows.shape[0]).copy_(span.rows)
+            staged.rows = self._room(span.rows.shape[0]).copy_(span.rows)
+            # Not before the copy has worked: places in the buffer are places among the wave's fingerprints.
+            self._used += span.rows.shape[0]
             self._cast.append(staged)
         return staged
 
@@ -107,8 +109,8 @@ class Staging:
         self._cast: list[StagedSpan] = []
         self._digests: list[torch.Tensor] = []
 
-    def _reserve(self, count: int) -> torch.Tensor:
-        """`count` rows behind the wave's others; when the buffer is full the wave moves to a larger one."""
+    def _room(self, count: int) -> torch.Tensor:
+        """Room for `count` rows behind the wave's others; when the buffer is full the wave moves to a larger one."""
         if self._used + count > len(self._buffer):
             wave = self._buffer[self._first : self._used]
             self._buffer = torch.empty(
@@ -120,5 +122,4 @@ class Staging:
                 size = span.rows.shape[0]
                 span.rows = self._buffer[self._used : self._used + size]
                 self._used += size
-        self._used += count
-        return self._buffer[self._used - count : self._used]
+        return self._buffer[self._used : self._used + count]

@@ -1,5 +1,6 @@
 """What goes wrong in one place stays there: forwards that raise, NaN rows, aborts, exhausted pools."""
 
+import itertools
 import math
 
 import pytest
@@ -176,3 +177,85 @@ def test_prefix_caching_off_says_so(ids, secret):
     assert outs[0].token_ids == outs[1].token_ids
     assert outs[1].num_cached_tokens == 0
     assert "prefix_caching=False" in outs[1].uncached_reason
+
+
+class Fails:
+    """`function`, whose calls of these numbers raise instead."""
+
+    def __init__(self, function, calls, error):
+        self.function, self.calls, self.error, self.count = function, calls, error, 0
+
+    def __call__(self, *args):
+        self.count += 1
+        if self.count in self.calls:
+            raise self.error
+        return self.function(*args)
+
+
+def test_a_check_of_the_kv_that_raises_is_a_failed_forward():
+    made, prompts = engine(), [Prompt(list(range(i, i + 12))) for i in range(3)]
+    made.runner.finite = Fails(made.runner.finite, {1}, RuntimeError("told to fail"))
+    failed = [made.submit(prompt, PARAMS) for prompt in prompts]
+    drain(made)
+    assert all("told to fail" in str(request.error) for request in failed)
+    again = [made.submit(prompt, PARAMS) for prompt in prompts]
+    drain(made)
+    assert [(r.num_cached_tokens, r.output_ids) for r in again] == [(0, alone(prompt)) for prompt in prompts]
+
+
+@pytest.mark.parametrize("call", range(1, 10))
+def test_a_token_that_cannot_be_recorded_fails_its_own_request(monkeypatch, call):
+    """Text that a tokenizer cannot make, say: the others of the forward have their tokens and go on."""
+    made, prompts = engine(), [Prompt(list(range(i, i + 12))) for i in range(3)]
+    made._reason_to_stop = Fails(made._reason_to_stop, {call}, RuntimeError("told to fail"))
+    requests = [made.submit(prompt, PARAMS) for prompt in prompts]
+    drain(made)
+    assert sorted(request.finish_reason for request in requests) == ["error", "length", "length"]
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert request.output_ids == alone(prompt)[: len(request.output_ids)]
+
+
+@pytest.mark.parametrize(
+    ("place", "call"),
+    [("finite", 1), ("finite", 2), *itertools.product(["_append", "_reason_to_stop", "extend_chain"], [1, 2, 5, 6])],
+)
+def test_an_interrupted_step_runs_again(monkeypatch, place, call):
+    """Ctrl-C anywhere in a step, which other callers then drive on: no token of another request, no key of other tokens."""
+    made, prompts = engine(), [Prompt(list(range(i, i + 11))) for i in range(3)]
+    requests = [made.submit(prompt, PARAMS) for prompt in prompts]
+    owner = made.runner if place == "finite" else requests[1] if place == "extend_chain" else made
+    setattr(owner, place, Fails(getattr(owner, place), {call}, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        drain(made)
+    made.check()
+    drain(made)
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert request.output_ids == alone(prompt)[: len(request.output_ids)]
+    again = [Prompt(prompt.token_ids + request.output_ids) for prompt, request in zip(prompts, requests, strict=True)]
+    for prompt in again:
+        request = made.submit(prompt, PARAMS)
+        drain(made)
+        assert request.output_ids == alone(prompt)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_rows_that_cannot_be_copied_leave_no_hole(secret, dtype):
+    """The next rows' fingerprints were those of the hole: two contents under one key."""
+    made = LLM(dtype=torch.float64, secret=secret, block_size=4, num_blocks=64).engine
+    packed = torch.ones(8, 64, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    with pytest.raises(NotImplementedError):
+        made.submit(Prompt([0] * 8, embeds=[(0, packed)]), PARAMS)
+    requests = [made.submit(Prompt([0] * 8, embeds=[(0, torch.full((8, 64), i, dtype=dtype))]), PARAMS) for i in (1, 2)]
+    made.step()
+    for request in requests:
+        span = request.spans[0]
+        want = made.keying.fingerprint(span.rows)
+        assert span.fingerprints().tobytes() == want.numpy().tobytes()
+
+
+def test_rows_whose_storage_was_freed(llm):
+    for dtype in (torch.float64, torch.float32):
+        rows = torch.ones(9, 64, dtype=dtype)[1:]
+        rows.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match=r"embeds\[0\]\.rows .*freed"):
+            llm.submit(Prompt([0] * 8, embeds=[(0, rows)]), PARAMS)

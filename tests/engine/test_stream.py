@@ -19,6 +19,24 @@ def test_stream(llm, ids):
     assert parts == [(want[: i + 1], "length" if i == 8 else None) for i in range(9)]
 
 
+def test_a_stream_that_others_drove_to_its_end_still_tells(llm, ids):
+    want = llm.generate([ids(11)], PARAMS)[0].token_ids
+    stream = llm.stream(ids(11), PARAMS)
+    assert next(stream).token_ids == want[:1]
+    llm.generate([ids(7, 1)], SamplingParams(max_tokens=20))
+    assert [(out.token_ids, out.finish_reason) for out in stream] == [(want, "length")]
+
+
+def test_a_stream_that_failed_in_the_steps_of_others_raises(llm, ids, monkeypatch):
+    stream = llm.stream(ids(11), PARAMS)
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.engine.runner, "forward", lambda *_: 1 / 0)
+        llm.generate([ids(7, 1)], PARAMS, return_errors=True)
+    with pytest.raises(RequestFailed, match="division"):
+        next(stream)
+
+
 def test_closing_a_stream_aborts(llm, ids):
     stream = llm.stream(ids(11), PARAMS)
     next(stream)
