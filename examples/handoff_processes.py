@@ -21,6 +21,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 import gpukey
 from gpukey.integrations.handoff import accept, seal
 
+TRANSPORTS = ("socket", "gloo", "shm")
 HIDDEN, DTYPE = 896, torch.bfloat16
 MAX_ROWS = 1 << 16
 MAX_ENVELOPE = 128 + 32 * MAX_ROWS
@@ -110,6 +111,10 @@ def encoder(transport: str, channel: Any) -> None:
 
 
 def main(transport: str = "socket") -> None:
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport is {transport!r}; one of {', '.join(TRANSPORTS)} is needed")
+    # Before a worker starts: one that ends for want of a secret never connects, and we would wait for it.
+    secret = gpukey.Secret.from_env()
     context = mp.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         done = context.Event()
@@ -131,7 +136,7 @@ def main(transport: str = "socket") -> None:
         done.set()
         worker.join()
     root = gpukey.Root(model="demo", dtype="bfloat16")
-    keys = gpukey.block_keys([0] * 96, block_size=16, root=root, secret=gpukey.Secret.from_env(), embeds=[span])
+    keys = gpukey.block_keys([0] * 96, block_size=16, root=root, secret=secret, embeds=[span])
     print(
         f"{transport}: {span.num_rows} rows, {len(envelope)} bytes of envelope, {len(keys)} block keys, last {keys[-1].hex()[:16]}"
     )
