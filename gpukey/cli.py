@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 from gpukey import __version__
 
+EXPECTED = (ImportError, OSError, RuntimeError, TypeError, ValueError)
+"""Errors whose words say enough; any other is printed with its name."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
@@ -23,8 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        print(f"gpukey: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+    except Exception as error:
+        # Whatever went wrong is exit code 2: an exception that leaves Python is 1, which says of an engine that it reuses
+        # what it must not.
+        kind = "" if isinstance(error, EXPECTED) else f"{type(error).__name__}: "
+        print(f"gpukey: {kind}{' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
         return 2
     return code
 
@@ -119,7 +125,10 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value

@@ -79,6 +79,29 @@ def _make(
         return DeviceKey(host, device) if device.type == "cuda" else host.to(device)
 
 
+def dtype_named(dtype: Any) -> torch.dtype:
+    """A torch.dtype, or the one with this name. A name that torch does not know would be the key of rows that nobody
+    has."""
+    found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if isinstance(found, torch.dtype):
+        return found
+    came = repr(dtype) if isinstance(dtype, str) else f"a {type(dtype).__name__}"
+    raise TypeError(f"dtype is {came}; a torch.dtype or its name, such as 'bfloat16', is needed")
+
+
+def usable_device(device: Any) -> torch.device:
+    """As torch.device; ValueError for one that torch does not know, RuntimeError for a GPU that it cannot use here."""
+    if not isinstance(device, (str, int, torch.device)):
+        raise TypeError(f"device is a {type(device).__name__}; a torch.device or its name is needed")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device is {device!r}; 'cpu', 'cuda' or 'cuda:N' is needed") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(f"device is {str(place)!r}; torch {torch.__version__} can use no GPU here")
+    return place
+
+
 # --- compiled code ----------------------------------------------------------------------------------------------------
 
 

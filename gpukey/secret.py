@@ -68,12 +68,7 @@ class Secret:
     def __init__(self, value: bytes) -> None:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise TypeError(f"value is a {type(value).__name__}; at least {MIN_SECRET_BYTES} bytes are needed")
-        value = bytes(value)
-        if len(value) < MIN_SECRET_BYTES:
-            raise ValueError(
-                f"value has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes one)"
-            )
-        self._master = blake3(value, derive_key_context=CONTEXT + "secret").digest()
+        self._master = blake3(_long_enough("value", bytes(value)), derive_key_context=CONTEXT + "secret").digest()
         self._device_keys: dict[Any, Any] = {}
         self.is_random = False
         self.key_id: str = self.derive("key id")[:8].hex()
@@ -86,13 +81,20 @@ class Secret:
         environ = os.environ if environ is None else environ
         value, path = environ.get("GPUKEY_SECRET"), environ.get("GPUKEY_SECRET_FILE")
         if value is not None and path is not None:
-            raise ValueError("GPUKEY_SECRET and GPUKEY_SECRET_FILE are both set; set one")
+            raise ValueError("GPUKEY_SECRET and GPUKEY_SECRET_FILE are both set (an empty one too); set one")
         if value is not None:
-            return cls(_environment_bytes(value))
+            return cls(_long_enough("GPUKEY_SECRET", _environment_bytes(value)))
         if not path:
-            raise ValueError("neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE is set; `gpukey keygen` makes a secret")
-        with open(path, "rb") as file:
-            return cls(_without_newline(file.read()))
+            empty = "" if path is None else " (GPUKEY_SECRET_FILE is empty)"
+            raise ValueError(
+                f"neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE is set{empty}; `gpukey keygen` makes a secret"
+            )
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise OSError(error.errno, f"GPUKEY_SECRET_FILE cannot be read: {error.strerror}", path) from error
+        return cls(_long_enough(f"the file of GPUKEY_SECRET_FILE, {path!r},", _without_newline(content)))
 
     @classmethod
     def random(cls) -> Secret:
@@ -140,9 +142,10 @@ class Secret:
     def _device_key(self, label: str, dtype: Any, hidden: int, digest_size: int, device: Any) -> torch.Tensor:
         import torch
 
-        from gpukey.device_keys import device_key
+        from gpukey.device_keys import device_key, dtype_named, usable_device
 
-        place = torch.device("cpu" if device is None else device)
+        dtype = dtype_named(dtype)
+        place = usable_device("cpu" if device is None else device)
         if place.type == "cuda" and cast("int | None", place.index) is None:
             place = torch.device("cuda", torch.cuda.current_device())
         return device_key(self, label, dtype, hidden, digest_size, place)
@@ -158,6 +161,15 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not pickled or copied; hand its source (GPUKEY_SECRET_FILE) to the other process")
+
+
+def _long_enough(name: str, value: bytes) -> bytes:
+    """The same bytes, or a ValueError that says where they came from, and nothing of what they are."""
+    if len(value) < MIN_SECRET_BYTES:
+        raise ValueError(
+            f"{name} has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes a secret)"
+        )
+    return value
 
 
 def _environment_bytes(value: str) -> bytes:

@@ -13,6 +13,7 @@ import torch
 import gpukey
 from gpukey import cli, info
 from gpukey.cli import main
+from gpukey.tensors_file import print_fingerprints
 
 SECRET = "a secret for tests, long enough"
 
@@ -82,6 +83,7 @@ def test_what_cannot_be_read(tensors, tmp_path, capsys, monkeypatch):
         ["nonesuch"],
         ["audit", "--block-size", "0"],
         ["audit", "--block-size", "x"],
+        ["audit", "--block-size", "1e3"],
         ["audit", "--max-tokens", "-1"],
         ["audit", "--identity", "none"],
         ["fingerprint"],
@@ -93,7 +95,9 @@ def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+    words = capsys.readouterr().err
+    assert "Traceback" not in words
+    assert "_positive" not in words
 
 
 def test_keygen(tmp_path, capsys):
@@ -144,6 +148,36 @@ def test_a_reader_that_leaves_early():
     process.stdout.close()
     assert process.wait(60) == 0
     assert process.stderr.read() == ""
+
+
+def test_fingerprints_for_a_reader_that_leaves_early(tensors):
+    """What became of the pipe is no fault of the file."""
+    code = f"import sys; from gpukey.cli import main; sys.exit(main(['fingerprint', {tensors[0]!r}, 'rows']))"
+    command = [sys.executable, "-u", "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 0
+
+
+def test_a_full_disk_is_no_fault_of_the_file(tensors, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("builtins.print", full)
+    with pytest.raises(OSError, match="No space left"):
+        print_fingerprints(tensors[0], "rows", 16)
+
+
+@pytest.mark.parametrize("error", [AssertionError("Torch not compiled with CUDA"), KeyError("x"), MemoryError()])
+def test_no_error_is_taken_for_a_verdict(error, capsys, monkeypatch):
+    """Exit code 1 says that an engine reuses what it must not; an exception that leaves Python is 1 too."""
+
+    def broken(options):
+        raise error
+
+    monkeypatch.setattr(cli, "_audit", broken)
+    one_line_error(["audit"], capsys, type(error).__name__)
 
 
 def test_an_interrupt(monkeypatch):

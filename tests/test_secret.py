@@ -4,7 +4,9 @@ import copy
 import pickle
 import traceback
 
+import numpy as np
 import pytest
+import torch
 
 from gpukey import reference as ref
 from gpukey import secret as module
@@ -109,10 +111,41 @@ def test_both_or_neither_is_an_error(tmp_path):
     for empty in (environment(), environment(GPUKEY_SECRET_FILE="")):
         with pytest.raises(ValueError, match="neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE"):
             Secret.from_env(empty)
-    with pytest.raises(ValueError, match="0 bytes"):
+    with pytest.raises(ValueError, match="GPUKEY_SECRET_FILE is empty"):
+        Secret.from_env(environment(GPUKEY_SECRET_FILE=""))
+    with pytest.raises(ValueError, match="GPUKEY_SECRET has 0 bytes"):
         Secret.from_env(environment(GPUKEY_SECRET=""))
-    with pytest.raises(FileNotFoundError):
-        Secret.from_env(environment(GPUKEY_SECRET_FILE=str(tmp_path / "none")))
+
+
+def test_an_error_says_where_the_secret_came_from(tmp_path):
+    (tmp_path / "short").write_bytes(b"hush\n")
+    for source in ({"GPUKEY_SECRET": "hush"}, {"GPUKEY_SECRET_FILE": str(tmp_path / "short")}):
+        with pytest.raises(ValueError, match=f"{next(iter(source))}.* has 4 bytes; at least 16") as caught:
+            Secret.from_env(source)
+        assert "hush" not in str(caught.value)
+    for name, error in (("none", FileNotFoundError), (".", IsADirectoryError)):
+        with pytest.raises(error, match="GPUKEY_SECRET_FILE cannot be read") as unread:
+            Secret.from_env(environment(GPUKEY_SECRET_FILE=str(tmp_path / name)))
+        assert unread.value.filename == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["row_key", "span_key"])
+def test_a_key_is_of_a_dtype_that_torch_has(kind):
+    """An unknown name would be the key of another domain: no error, and fingerprints that match nobody's."""
+    make = getattr(Secret(VALUE), kind)
+    for same in ("bfloat16", "torch.bfloat16"):
+        assert torch.equal(make(same, 8), make(torch.bfloat16, 8))
+    assert torch.equal(make("half", 8), make("float16", 8))
+    for wrong in ("bf16", "", "Tensor", None, 16, np.float32, torch.zeros(2, 8)):
+        with pytest.raises(TypeError, match=r"dtype is .*; a torch\.dtype or its name"):
+            make(wrong, 8)
+
+
+def test_a_key_is_on_a_device_that_torch_has(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for wrong, error in (("warp", ValueError), ("cuda", RuntimeError), ("cuda:3", RuntimeError), (1.5, TypeError)):
+        with pytest.raises(error, match="device is"):
+            Secret(VALUE).row_key("float32", 8, device=wrong)
 
 
 # --- the default ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from gpukey.audit import drivers, plan, report, verdict
@@ -15,7 +16,7 @@ def audit(arguments: argparse.Namespace) -> int:
     options = Options(**{name: getattr(arguments, name) for name in names})
     driver = drivers.create(options)
     try:
-        return _lora_salt(driver) if options.lora_salt else _run(driver, arguments.json)
+        return _lora_salt(driver, arguments.json) if options.lora_salt else _run(driver, arguments.json)
     finally:
         driver.close()
 
@@ -29,8 +30,13 @@ def _run(driver: Driver, as_json: bool) -> int:
     return judged.exit_code
 
 
-def _lora_salt(driver: Driver) -> int:
+def _lora_salt(driver: Driver, as_json: bool) -> int:
     shared = driver.lora_against_salt(plan.prompt(driver)[0][: plan.TEXT_BEFORE])
+    if as_json:
+        code = 3 if shared is None else int(shared > 0)
+        found = {"engine": driver.name, "lora_against_salt_reused_tokens": shared, "exit_code": code}
+        print(json.dumps(found, indent=2))
+        return code
     print(driver.name)
     if shared is None:
         print("this engine has not both LoRA adapters and cache salts here")

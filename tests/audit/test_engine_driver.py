@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import torch
 
 from gpukey.audit import drivers, plan, verdict
 from gpukey.audit.protocol import Options
@@ -47,6 +48,9 @@ def test_the_command(capsys):
     assert verdict.BLIND in out.out
     assert main(["audit", "--lora-salt"]) == 0
     assert "apart" in capsys.readouterr().out
+    assert main(["audit", "--lora-salt", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["lora_against_salt_reused_tokens"], data["exit_code"]) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,11 @@ def test_the_command(capsys):
         ["--engine", "../cli"],
         ["--model", "/nonesuch"],
         ["--dtype", "float33"],
+        ["--dtype", "int32"],
+        ["--dtype", "float8_e4m3fn"],
+        ["--engine", "vllm", "--identity", "tokens"],
         ["--device", "warp"],
+        *([] if torch.cuda.is_available() else [["--device", "cuda"]]),
         ["--model", "a\nb"],
     ],
 )

@@ -14,6 +14,8 @@ def create(options: Options) -> Driver:
     """The driver of `options.engine`; ValueError for an unknown one, RuntimeError where the engine is not installed."""
     if options.engine not in ENGINES:
         raise ValueError(f"engine is {options.engine!r}; one of {', '.join(ENGINES)} is needed")
+    if options.identity != "content" and options.engine != "gpukey":
+        raise ValueError(f"identity is {options.identity!r}; {options.engine} keys as it does, see --no-plugin")
     try:
         module = importlib.import_module(f"{__name__}.{options.engine}")
         return cast(Driver, module.create(options))

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from gpukey import __version__
 from gpukey.audit.protocol import Embeds, Options
+from gpukey.device_keys import usable_device
 from gpukey.engine import LLM, Prompt, SamplingParams
 
 NUM_BLOCKS_OF_TOKENS = 8192
@@ -26,10 +27,8 @@ class GpukeyDriver:
     note = None
 
     def __init__(self, options: Options) -> None:
-        if options.dtype is not None and not isinstance(getattr(torch, options.dtype, None), torch.dtype):
-            raise ValueError(f"dtype is {options.dtype!r}; the name of a torch dtype is needed")
         # float32 on a CPU: outputs of other dtypes depend there on how rows are batched.
-        dtype = options.dtype or ("float32" if torch.device(options.device).type == "cpu" else None)
+        dtype = options.dtype or ("float32" if usable_device(options.device).type == "cpu" else None)
         self._llm = LLM(
             options.model,
             dtype=dtype,
