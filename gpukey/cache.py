@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from gpukey._checks import U32, integer
 
@@ -248,6 +248,9 @@ class PrefixCache:
         if block.refs == 0:
             raise ValueError(f"{name} is {block_id}, which is not in use; a block that the caller holds is needed")
         return block
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a PrefixCache keeps the books of one pool of blocks; a shallow copy would write in them")
 
     def check(self) -> None:
         """AssertionError unless the books agree with each other. O(num_blocks); for tests."""

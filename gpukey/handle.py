@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,10 @@ class FingerprintHandle:
                 self._release()
         assert self._result is not None
         return self._result
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would read a pinned buffer that this one has given back.
+        raise TypeError("a FingerprintHandle is not copied or pickled; result() is an array that can be")
 
     @staticmethod
     def _checked(pending: _Pending) -> _Pending:

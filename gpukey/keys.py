@@ -123,6 +123,18 @@ class KeyChain:
         del self._keys[num_tokens // self.block_size :]
         self._overlays = self._overlays.cut(num_tokens)
 
+    def __copy__(self) -> KeyChain:
+        """A chain of its own that goes on from here, for another beam or candidate: neither sees what the other
+        appends."""
+        other = KeyChain.__new__(KeyChain)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._ids, other._keys = self._ids.copy(), self._keys.copy()
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KeyChain:
+        return self.__copy__()
+
     def require_complete(self) -> None:
         """ValueError when a span or item goes past the tokens so far."""
         self._overlays.require_before(self.num_tokens)

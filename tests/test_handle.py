@@ -1,6 +1,8 @@
 """The asynchronous handle and its pinned buffers, with a transport that has no device but keeps every rule of one."""
 
+import copy
 import gc
+import pickle
 import random
 import threading
 import weakref
@@ -259,3 +261,11 @@ def test_on_a_cpu_it_computes_at_once_and_owns_its_bytes():
     before = handle.result().copy()
     rows.zero_()
     assert np.array_equal(handle.result(), before)
+
+
+def test_no_copy_reads_a_buffer_that_was_given_back():
+    device = FakeDevice()
+    handle = send_home(torch.zeros(2, 16, dtype=torch.uint8), PinnedPool(device), device)
+    for copier in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="FingerprintHandle is not copied or pickled"):
+            copier(handle)

@@ -1,5 +1,6 @@
 """gpukey.keys.KeyChain: what is appended piece by piece has the keys of one call, and what is cut off is forgotten."""
 
+import copy
 import re
 from itertools import pairwise
 
@@ -229,3 +230,16 @@ def test_text_in_any_pieces(cuts, block_size):
     for begin, end in pairwise(bounds):
         made.append(ids[begin:end])
     assert made.keys == keys(ids, block_size=block_size)
+
+
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy])
+def test_a_copy_goes_its_own_way(copier):
+    """Two beams of one prompt: what one appends or cuts off, the other does not see."""
+    one = chain(token_ids=IDS[:22], embeds=EMBEDS[:2])
+    other = copier(one)
+    one.append([1, 2, 3], [EmbeddingSpan(23, rows(2))])
+    other.append([7, 8, 9, 10, 11, 12])
+    one.truncate(24)
+    assert other.keys == keys([*IDS[:22], 7, 8, 9, 10, 11, 12], embeds=EMBEDS[:2])
+    one.append([4])
+    assert one.keys == keys([*IDS[:22], 1, 2, 4], embeds=[*EMBEDS[:2], EmbeddingSpan(23, rows(1))])
