@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 U32 = (1 << 32) - 1
 U63 = (1 << 63) - 1
@@ -44,3 +45,12 @@ def raw_bytes(name: str, value: Any, wanted: str = "bytes are") -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise TypeError(f"{name} is a {type(value).__name__}; {wanted} needed")
     return bytes(value)
+
+
+def array(name: str, value: Any, wanted: str) -> npt.NDArray[Any]:
+    """`value` as numpy reads it; TypeError where it cannot (a tensor on a device, one that requires grad)."""
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"{name} is a {kind} that numpy cannot read ({error}); {wanted}") from error

@@ -148,11 +148,16 @@ def _check_name(name: str) -> None:
 
 
 def _field(name: str, value: Any) -> FieldValue:
-    found = plain(name, value)
     wanted = TYPES.get(name)
+    if wanted is None:
+        return plain(name, value)
+    needed = f"{name} is a {type(value).__name__}; {' or '.join(kind.__name__ for kind in wanted)} is needed"
+    try:
+        found = plain(name, value)
+    except TypeError:
+        raise TypeError(needed) from None
     if wanted == (float,) and type(found) is int:
         found = float(found)
-    if wanted is not None and type(found) not in wanted:
-        names = " or ".join(kind.__name__ for kind in wanted)
-        raise TypeError(f"{name} is a {type(value).__name__}; {names} is needed")
+    if type(found) not in wanted:
+        raise TypeError(needed)
     return found

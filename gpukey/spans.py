@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpukey._checks import U32, integer, raw_bytes, text, utf8
+from gpukey._checks import U32, array, integer, raw_bytes, text, utf8
 from gpukey.fields import FieldValue, encode_fields, plain
 from gpukey.secret import DIGEST_SIZES, Secret, check_digest_size, keyed_hash, lp, resolve
 
@@ -141,7 +141,7 @@ def _fingerprints(fingerprints: Any) -> npt.NDArray[np.uint8]:
     """uint8 [num_rows, 16 or 32]."""
     wanted = "uint8 [num_rows, 16 or 32], or a sequence of 16 or 32 bytes a row, is needed"
     if isinstance(fingerprints, np.ndarray) or hasattr(fingerprints, "__array__"):
-        rows = np.asarray(fingerprints)
+        rows = array("fingerprints", fingerprints, wanted)
     elif isinstance(fingerprints, (str, bytes, bytearray, memoryview)) or not isinstance(fingerprints, Sequence):
         raise TypeError(f"fingerprints is a {type(fingerprints).__name__}; {wanted}")
     else:
@@ -162,10 +162,11 @@ def _row_bytes(name: str, row: Any) -> Any:
     """A uint8 [d] array as its bytes; anything else as it is."""
     if not hasattr(row, "__array__") or isinstance(row, np.generic):
         return row
-    array = np.asarray(row)
-    if array.dtype != np.uint8 or array.ndim != 1:
-        raise TypeError(f"{name} holds {array.dtype} {list(array.shape)}; bytes or uint8 [digest_size] is needed")
-    return array.tobytes()
+    wanted = "bytes or uint8 [digest_size] is needed"
+    found = array(name, row, wanted)
+    if found.dtype != np.uint8 or found.ndim != 1:
+        raise TypeError(f"{name} holds {found.dtype} {list(found.shape)}; {wanted}")
+    return found.tobytes()
 
 
 def _nonempty(name: str, value: Any) -> str:

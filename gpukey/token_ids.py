@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from gpukey import _checks
 from gpukey._checks import U63
 
 WANTED = "a 1-D integer array or a sequence of integers, each 0 to 2^63 - 1, is needed"
@@ -33,7 +34,7 @@ def encode_token_ids(token_ids: Any) -> bytes | memoryview:
     """8 bytes an id (a view, not a copy, where that is possible), from a list, tuple, range, numpy array, or whatever
     numpy reads as an array (a CPU tensor)."""
     if isinstance(token_ids, np.ndarray) or hasattr(token_ids, "__array__"):
-        return _from_array(np.asarray(token_ids))
+        return _from_array(_checks.array("token_ids", token_ids, WANTED))
     if isinstance(token_ids, (str, bytes, bytearray, memoryview)) or not isinstance(token_ids, Sequence):
         raise TypeError(f"token_ids is a {type(token_ids).__name__}; {WANTED}")
     return _from_sequence(token_ids)

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from gpukey.keys import EmbeddingSpan, KeyChain, MultimodalItem, Root, block_keys, item_id
 from gpukey.secret import Secret
@@ -241,3 +242,17 @@ def test_identity_of_spans_and_items():
         assert "fingerprints" not in repr(value)
         assert "identifier" not in repr(value)
     assert span(3, 2).length == 2
+
+
+@pytest.mark.parametrize("ids", [torch.ones(4, requires_grad=True), torch.ones(4, device="meta")])
+def test_ids_that_numpy_cannot_read(ids):
+    with pytest.raises(TypeError, match=r"token_ids is a Tensor that numpy cannot read .*; a 1-D integer array"):
+        keys(ids)
+
+
+def test_fingerprints_that_numpy_cannot_read():
+    rows = torch.ones(2, 16, requires_grad=True)
+    with pytest.raises(TypeError, match=r"fingerprints is a Tensor that numpy cannot read .*; uint8 \[num_rows"):
+        EmbeddingSpan(0, rows)
+    with pytest.raises(TypeError, match=r"span is a Tensor that numpy cannot read .*; bytes or uint8"):
+        item_id(rows[0], "image", secret=SECRET)

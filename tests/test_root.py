@@ -3,9 +3,11 @@
 import copy
 import itertools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +139,8 @@ def test_text_is_not_normalised(secret):
     [
         ({"model": 3}, TypeError, "model is a int; str is needed"),
         ({"model": b"m"}, TypeError, "model is a bytes; str is needed"),
+        ({"model": Path("m")}, TypeError, "Path; str is needed"),
+        ({"dtype": torch.bfloat16}, TypeError, "dtype is a dtype; str is needed"),
         ({"weights_version": 3}, TypeError, "weights_version is a int; str is needed"),
         ({"config": "00ff"}, TypeError, "config is a str; bytes is needed"),
         ({"cache_salt": 7}, TypeError, "cache_salt is a int; str or bytes is needed"),
