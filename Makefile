@@ -35,7 +35,8 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m interpret tests/triton $(PYTEST_ARGS)
+	@# pytest's 5: PYTEST_ARGS chose none of these tests.
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m interpret tests/triton $(PYTEST_ARGS) $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -85,3 +85,17 @@ def test_every_package_is_shipped_and_no_top_level_triton_kernels():
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
     own = {str(path.parent.relative_to(ROOT)).replace("/", ".") for path in (ROOT / "gpukey").rglob("__init__.py")}
     assert set(printed) == {*own, "gpukey.triton_kernels", "gpukey.csrc"}
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("", 2), ("PYTEST_ARGS=-m model", 0)])
+def test_make_test_takes_pytest_args(tmp_path, arguments, code):
+    """README's `make test PYTEST_ARGS='-m model'`: pytest exits with 5 where it chose nothing, as in the interpreter's run."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\ncase "$*" in *interpret*) exit 5;; esac\n')
+    python.chmod(0o755)
+    for made in (".torch", ".test"):
+        (tmp_path / made).touch()
+    command = ["make", "test", f"VENV={tmp_path}", *filter(None, [arguments])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
