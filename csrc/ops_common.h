@@ -71,7 +71,7 @@ struct Ops {
     check_place(key, place, "key");
     const Tensor source = readable(rows);
     const Rows input = rows_of(source);
-    const int64_t stride = out.stride(0) * static_cast<int64_t>(out.element_size());
+    const int64_t stride = input.num_rows > 1 ? out.stride(0) * static_cast<int64_t>(out.element_size()) : input.width;
     const Digests written = digests_of(digests, rows.size(0), digest_size, place, "digests");
     const Rows staged{out.mutable_data_ptr(), input.num_rows, input.width, stride};
     const Rows marks = memory_of(written, input.num_rows);

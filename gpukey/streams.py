@@ -65,6 +65,13 @@ def capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
 
 
+def produced(tensor: torch.Tensor) -> torch.cuda.Event:
+    """What another thread gives to `wait_for` before it reads the tensor: all that is enqueued on the current stream of
+    its device."""
+    event: torch.cuda.Event = torch.cuda.current_stream(tensor.device).record_event()
+    return event
+
+
 def wait_for(after: After, rows: torch.Tensor) -> None:
     """The current stream of the rows' device waits for `after` (the host does not), and borrows the rows from the
     stream that made them."""

@@ -97,6 +97,13 @@ def test_after_an_event_or_a_stream(cuda):
         streams.wait_for(3, FakeRows(cuda))
 
 
+def test_what_a_thread_produced_is_waited_for_on_the_stream_of_another(cuda):
+    with cuda.on(cuda.Stream()):
+        event = streams.produced(FakeRows(cuda))
+    streams.wait_for(event, FakeRows(cuda))
+    assert cuda.log == [("record", 2), ("wait", 1, 2), ("borrow", 1)]
+
+
 def test_a_key_is_copied_once_and_every_stream_waits_once(cuda):
     key = device_keys.DeviceKey(FakeRows(cuda), torch.device("cuda", 0))
     copies = 2

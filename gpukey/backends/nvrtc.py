@@ -182,8 +182,9 @@ def _digests(out: torch.Tensor | None, rows: torch.Tensor, count: int, digest_si
 
 
 def _bytes(rows: torch.Tensor) -> tuple[int, int, int]:
-    """num_rows, width and stride in bytes."""
-    return rows.shape[0], rows.shape[1] * rows.element_size(), rows.stride(0) * rows.element_size()
+    """num_rows, width and stride in bytes; the stride of a lone row says nothing, and may be too large to count so."""
+    num_rows, hidden = rows.shape
+    return num_rows, hidden * rows.element_size(), (rows.stride(0) if num_rows > 1 else hidden) * rows.element_size()
 
 
 def _aligned(rows: torch.Tensor) -> bool:

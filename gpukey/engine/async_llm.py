@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any
 
+from gpukey import streams
 from gpukey.engine.llm import IDLE_SECONDS, LLM, PromptLike
 from gpukey.engine.output import RequestFailed, RequestOutput
+from gpukey.engine.prompt import EmbedSpan, Prompt
 from gpukey.engine.request import Request
 from gpukey.engine.sampling_params import SamplingParams
 from gpukey.engine.stats import EngineStats
@@ -99,7 +101,14 @@ class AsyncLLM:
         self.close()
 
     def _submit(self, prompt: PromptLike, params: SamplingParams, deliver: Reader) -> Future[Request]:
+        # The rows come from this thread's streams, and the engine's thread has its own.
+        spans = prompt.embeds if isinstance(prompt, Prompt) else ()
+        rows = [span.rows if isinstance(span, EmbedSpan) else span[1] for span in spans]
+        produced = [(streams.produced(tensor), tensor) for tensor in rows if getattr(tensor, "is_cuda", False)]
+
         def submit(llm: LLM) -> Request:
+            for event, tensor in produced:
+                streams.wait_for(event, tensor)
             request = llm.submit(prompt, params)
             self._readers[request.request_id] = deliver
             return request

@@ -1,12 +1,14 @@
-"""The engine: submit, step, abort. One thread at a time; `LLM` and `AsyncLLM` drive it."""
+"""The engine: submit, step, abort. Threads take turns; `LLM` and `AsyncLLM` drive it."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import secrets
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gpukey.engine.batch import Scheduled, build_batch, order, wants_output
 from gpukey.engine.config import EngineConfig
@@ -22,6 +24,22 @@ from gpukey.engine.staging import Staging
 from gpukey.engine.stats import EngineStats
 from gpukey.engine.text import find_stop, settled
 from gpukey.secret import Secret
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def exclusive(
+    method: Callable[Concatenate[Engine, Arguments], Result],
+) -> Callable[Concatenate[Engine, Arguments], Result]:
+    """One thread at a time: two that took half a step each would give one request the other's tokens."""
+
+    @functools.wraps(method)
+    def alone(self: Engine, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class Engine:
@@ -45,6 +63,7 @@ class Engine:
         self.requests: dict[str, Request] = {}
         self._stats = EngineStats()
         self._arrivals = itertools.count()
+        self._lock = threading.RLock()
         runner.allocate(config.num_blocks, config.block_size)
 
     @property
@@ -57,6 +76,7 @@ class Engine:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
+    @exclusive
     def submit(self, prompt: Prompt, params: SamplingParams, request_id: str | None = None) -> Request:
         """Check everything, snapshot the rows, queue. A wrong prompt raises here, before anything of it is kept."""
         arrived = time.perf_counter()
@@ -97,6 +117,7 @@ class Engine:
         self.scheduler.add(request)
         return request
 
+    @exclusive
     def abort(self, request_id: str) -> Request | None:
         """End a request now; None when it is not here (any more)."""
         request = self.requests.get(request_id)
@@ -111,6 +132,7 @@ class Engine:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
+    @exclusive
     def step(self) -> list[Request]:
         """One scheduler step: at most one forward an adapter. Returns the requests that got a token or ended."""
         began = time.perf_counter()
@@ -196,6 +218,7 @@ class Engine:
 
     # --- what the keys depend on --------------------------------------------------------------------------------------
 
+    @exclusive
     def update_weights(self, load: Callable[[Runner], None], version: str | None = None) -> None:
         """Run `load(runner)`, forget every key, and compute the KV of unfinished requests anew under `version` (the
         next number if None).
@@ -216,11 +239,18 @@ class Engine:
             for request in self.requests.values():
                 request.chain = None
 
+    @exclusive
+    def forget(self) -> None:
+        """Forget every key, as heavy traffic would."""
+        self.scheduler.cache.reset()
+
+    @exclusive
     def load_lora(self, name: str, path: str, *, version: str, scale: float | None = None) -> None:
         """Load a peft adapter; the same name again needs another version and no unfinished request that uses it."""
         self._check_unused(name)
         self.adapters.load(name, path, version=version, scale=scale)
 
+    @exclusive
     def unload_lora(self, name: str) -> None:
         """Forget an adapter that no unfinished request uses."""
         self._check_unused(name)

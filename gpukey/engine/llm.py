@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from gpukey.engine.request import Request
 from gpukey.engine.sampling_params import SamplingParams
 from gpukey.engine.stats import EngineStats
 from gpukey.engine.text import load_tokenizer
-from gpukey.secret import Secret, default_secret
+from gpukey.secret import Secret, resolve
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class LLM:
         is_runner = hasattr(model, "forward") and hasattr(model, "allocate")
         runner: Any = model if is_runner else TransformersRunner(model, dtype=dtype, device=usable_device(device))
         self.tokenizer = load_tokenizer(model)
-        self.engine = Engine(runner, self.config, default_secret() if secret is None else secret, self.tokenizer)
+        self.engine = Engine(runner, self.config, resolve(secret), self.tokenizer)
 
     @property
     def stats(self) -> EngineStats:
@@ -131,7 +131,7 @@ class LLM:
 
     def evict_all(self) -> None:
         """Forget every cached block, as heavy traffic would."""
-        self.engine.scheduler.cache.reset()
+        self.engine.forget()
 
     def submit(self, prompt: PromptLike, params: SamplingParams) -> Request:
         """Queue one prompt; `engine.step()` then runs it."""
@@ -161,9 +161,11 @@ class LLM:
 
 
 def as_prompts(prompts: Any) -> list[PromptLike]:
-    """A single prompt as a list of one; a flat list of integers is one prompt."""
-    if isinstance(prompts, (Prompt, str)):
+    """A single prompt as a list of one; a flat list of integers, or a 1-D array of them, is one prompt."""
+    if isinstance(prompts, (Prompt, str)) or getattr(prompts, "ndim", None) == 1:
         return [prompts]
+    if isinstance(prompts, Mapping) or not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts is a {type(prompts).__name__}; a Prompt, token ids, text or a list of them is needed")
     prompts = list(prompts)
     flat = bool(prompts) and not isinstance(prompts[0], (Prompt, str)) and not hasattr(prompts[0], "__len__")
     return [prompts] if flat else prompts

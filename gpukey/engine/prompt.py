@@ -38,7 +38,7 @@ class Prompt:
 
     token_ids: Sequence[int]
     embeds: Sequence[EmbedSpan | tuple[int, torch.Tensor]] = ()
-    cache_salt: str | bytes | None = None
+    cache_salt: str | bytes | None = field(default=None, repr=False)
     lora_name: str | None = None
     items: Sequence[MultimodalItem] = field(default=(), kw_only=True)
 

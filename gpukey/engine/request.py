@@ -60,7 +60,7 @@ class Request:
     spans: list[StagedSpan]
     params: SamplingParams
     seed: int
-    cache_salt: str | bytes | None = None
+    cache_salt: str | bytes | None = field(default=None, repr=False)
     lora_name: str | None = None
     items: tuple[MultimodalItem, ...] = ()
     uncached_reason: str | None = None

@@ -182,8 +182,11 @@ def test_what_reaches_past_its_storage(offset, left):
 
 
 def test_strides_that_overflow_are_no_way_around():
-    rows = torch.zeros(8).as_strided((1, 8), (2**62, 1))
-    assert OPS.fingerprint_rows(rows, KEY, 16).equal(OPS.fingerprint_rows(torch.zeros(1, 8), KEY, 16))
+    want = OPS.fingerprint_rows(torch.zeros(1, 8), KEY, 16)
+    for stride in (2**40, 2**61, 2**62, 2**63 - 1):
+        rows = torch.zeros(8).as_strided((1, 8), (stride, 1))
+        assert OPS.fingerprint_rows(rows, KEY, 16).equal(want)
+        assert OPS.stage_rows(torch.zeros(1, 8), rows, KEY, 16).equal(want)
     assert OPS.fingerprint_rows(torch.zeros(8).as_strided((0, 8), (2**62, 1)), KEY, 16).shape == (0, 16)
 
 

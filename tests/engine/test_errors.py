@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from gpukey.engine import LLM, EmbedSpan, EngineConfig, Prompt, SamplingParams
+from gpukey.engine.llm import as_prompts
 from gpukey.keys import MultimodalItem
 
 OK = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -119,3 +120,35 @@ def test_the_last_block_may_be_full_to_the_last_slot(llm):
     assert len(llm.generate([[1] * 60], SamplingParams(max_tokens=5))[0].token_ids) == 5
     with pytest.raises(ValueError, match="17 blocks are needed"):
         llm.generate([[1] * 60], SamplingParams(max_tokens=6))
+
+
+def test_a_salt_does_not_show(llm):
+    """As in a Root: whoever knows a tenant's salt can probe its cache."""
+    prompt = Prompt([1, 2, 3], cache_salt="tenant-7-secret")
+    request = llm.submit(prompt, SamplingParams())
+    assert "tenant-7" not in repr(prompt) + repr(request) + repr(request.output())
+
+
+@pytest.mark.parametrize("wrong", [None, 7, {"prompt": "x"}])
+def test_what_is_no_prompt(wrong):
+    with pytest.raises(TypeError, match=f"prompts is a {type(wrong).__name__}; a Prompt, token ids"):
+        as_prompts(wrong)
+
+
+def test_an_array_of_ids_is_one_prompt(llm):
+    few = SamplingParams(max_tokens=2, ignore_eos=True)
+    (want,) = llm.generate(OK, few)
+    for ids in (np.array(OK), torch.tensor(OK)):
+        (output,) = llm.generate(ids, few)
+        assert output.token_ids == want.token_ids
+
+
+def test_a_secret_is_a_secret():
+    with pytest.raises(TypeError, match="secret is a str; a gpukey.Secret"):
+        LLM(secret="a password of 16 characters")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "complex64", torch.float8_e4m3fn])
+def test_dtypes_that_no_forward_runs_in(dtype):
+    with pytest.raises(ValueError, match=r"dtype is torch\..* is needed"):
+        LLM(dtype=dtype)

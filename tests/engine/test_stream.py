@@ -1,14 +1,19 @@
 """Streams: what was streamed is what the request ends with, under preemption too (sglang#39645)."""
 
 import asyncio
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import schedules
 import torch
 from witness import Witness
 
+from gpukey import streams
 from gpukey.engine import LLM, AsyncLLM, EngineConfig, Prompt, RequestFailed, SamplingParams
 from gpukey.engine.core import Engine
+from gpukey.engine.prompt import EmbedSpan
 
 PARAMS = SamplingParams(max_tokens=9)
 
@@ -35,6 +40,22 @@ def test_a_stream_that_failed_in_the_steps_of_others_raises(llm, ids, monkeypatc
         llm.generate([ids(7, 1)], PARAMS, return_errors=True)
     with pytest.raises(RequestFailed, match="division"):
         next(stream)
+
+
+def test_threads_take_turns(llm, ids):
+    """Whoever steps, steps for all: no request gets the tokens of another, none is lost."""
+    prompts = [ids(9, seed) for seed in range(4)]
+    want = [out.token_ids for out in llm.generate(prompts, PARAMS)]
+    llm.evict_all()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [pool.submit(llm.generate, [prompt], PARAMS) for prompt in prompts * 3]
+            assert [job.result()[0].token_ids for job in jobs] == want * 3
+    finally:
+        sys.setswitchinterval(before)
+    llm.engine.check()
 
 
 def test_closing_a_stream_aborts(llm, ids):
@@ -94,6 +115,30 @@ def test_async_front(ids, rows, secret):
         outs = asyncio.run(main(front))
     assert [[len(part.token_ids) for part in out] for out in outs] == [list(range(1, 10))] * 8
     assert [out[-1].token_ids for out in outs] == want
+
+
+class Distant(torch.Tensor):
+    """Rows that say they are on a GPU."""
+
+    is_cuda = True
+
+
+def test_rows_of_a_gpu_are_read_after_the_readers_stream(ids, rows, secret, monkeypatch):
+    """The reader's thread enqueued what makes them, on a stream that the engine's thread does not have."""
+    log = []
+    monkeypatch.setattr(streams, "produced", lambda rows: (log.append(threading.current_thread()), "event")[1])
+    monkeypatch.setattr(streams, "wait_for", lambda *what: log.append((threading.current_thread().name, *what)))
+    first, second = rows(3).as_subclass(Distant), rows(2, seed=1).as_subclass(Distant)
+
+    async def main(front):
+        await collect(front, Prompt(ids(8), [(2, first), EmbedSpan(6, second)]))
+
+    with AsyncLLM(dtype=torch.float64, secret=secret, block_size=4, num_blocks=24) as front:
+        asyncio.run(main(front))
+    here = threading.current_thread()
+    assert log[:2] == [here, here]
+    assert [(who, event) for who, event, _ in log[2:]] == [("gpukey-engine", "event")] * 2
+    assert [entry[2] is tensor for entry, tensor in zip(log[2:], (first, second), strict=True)] == [True, True]
 
 
 def test_an_engine_that_cannot_go_on_tells_its_readers(monkeypatch):
