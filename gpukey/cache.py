@@ -93,6 +93,9 @@ class PrefixCache:
         At least one of the `num_tokens` tokens of the prompt is left to run, since its logits are needed.
         """
         num_tokens = integer("num_tokens", num_tokens)
+        came: object = keys
+        if isinstance(came, (str, bytes)) or not isinstance(came, Sequence):
+            raise TypeError(f"keys is a {type(came).__name__}; a list of block keys is needed")
         if len(keys) * self.block_size > num_tokens:
             raise ValueError(
                 f"keys has {len(keys)} blocks of {self.block_size}; num_tokens is {num_tokens}, too few to fill them"
@@ -102,8 +105,10 @@ class PrefixCache:
             block_id = self._by_key.get(key)
             if block_id is None:
                 break
-            self._acquire(block_id)
             block_ids.append(block_id)
+        # Not before every key was looked up: one that cannot be raises, and nobody would give the references back.
+        for block_id in block_ids:
+            self._acquire(block_id)
         cached = len(block_ids) * self.block_size
         self.stats.queries += 1
         self.stats.hits += bool(block_ids)
@@ -169,6 +174,10 @@ class PrefixCache:
     def free(self, block_ids: Iterable[int]) -> None:
         """Give back one reference to each block, listed first to last as in the block table; all or none. ValueError
         for a block that is not in use."""
+        if not isinstance(block_ids, Iterable):
+            raise TypeError(
+                f"block_ids is a {type(block_ids).__name__}; the ids of blocks, one after another, are needed"
+            )
         listed = [self._id("a block of block_ids", block_id) for block_id in block_ids]
         given: dict[int, int] = {}
         for block_id in listed:

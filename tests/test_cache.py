@@ -396,3 +396,14 @@ def test_a_shallow_copy_is_refused():
     assert (cache.num_free, other.num_free) == (4, 1)
     cache.check()
     other.check()
+
+
+@pytest.mark.parametrize("wrong", [None, 7])
+def test_what_is_no_list(wrong):
+    cache = PrefixCache(4, 2)
+    with pytest.raises(TypeError, match="block_ids is a"):
+        cache.free(wrong)
+    for keys in (wrong, "key", b"key", iter([key(1)])):
+        with pytest.raises(TypeError, match="keys is a"):
+            cache.match(keys, 8)
+    cache.check()

@@ -30,6 +30,8 @@ class StoreKeys:
     """
 
     def __init__(self, root: Root, *, block_size: int, secret: Secret | None = None, digest_size: int = 16) -> None:
+        if not isinstance(root, Root):
+            raise TypeError(f"root is a {type(root).__name__}; a gpukey.Root is needed")
         self.secret = resolve(secret)
         self.root = root.require_shared(self.secret)
         self.block_size = integer("block_size", block_size, 1, U32)

@@ -144,7 +144,7 @@ def test_an_array_of_ids_is_one_prompt(llm):
 
 
 def test_a_secret_is_a_secret():
-    with pytest.raises(TypeError, match="secret is a str; a gpukey.Secret"):
+    with pytest.raises(TypeError, match=r"secret is a str; a gpukey\.Secret"):
         LLM(secret="a password of 16 characters")
 
 

@@ -169,3 +169,9 @@ print(mooncake_keys(StoreKeys(root, block_size=4).chain(range(9)).keys))
     expected = mooncake_keys(block_keys(range(9), block_size=4, root=ROOT, secret=secret))
     assert fresh_python(code, GPUKEY_SECRET_FILE=str(file)).strip() == str(expected)
     assert "torch" not in vars(stores)
+
+
+@pytest.mark.parametrize("wrong", [None, {"model": "m"}, "m"])
+def test_a_root_is_a_root(wrong, secret):
+    with pytest.raises(TypeError, match=f"root is a {type(wrong).__name__}; a gpukey.Root is needed"):
+        StoreKeys(wrong, block_size=4, secret=secret)

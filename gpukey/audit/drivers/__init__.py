@@ -20,4 +20,5 @@ def create(options: Options) -> Driver:
         module = importlib.import_module(f"{__name__}.{options.engine}")
         return cast(Driver, module.create(options))
     except ImportError as error:
-        raise RuntimeError(f"engine {options.engine!r} cannot be driven here: {error}") from error
+        ours = "; pip install 'gpukey[engine]' brings it" if options.engine == "gpukey" else ""
+        raise RuntimeError(f"engine {options.engine!r} cannot be driven here: {error}{ours}") from error
