@@ -104,7 +104,8 @@ inline Rows rows_of(const Tensor& rows) {
   const int64_t element = static_cast<int64_t>(rows.element_size()), hidden = rows.size(1);
   check(hidden < kMaxWidth / element, "rows has hidden = ", hidden, "; rows shorter than 4 TiB are needed");
   // The stride of a lone row says nothing, and may be too large to count in bytes.
-  return {rows.const_data_ptr(), rows.size(0), hidden * element, (rows.size(0) > 1 ? rows.stride(0) : hidden) * element};
+  const int64_t stride = rows.size(0) > 1 ? rows.stride(0) : hidden;
+  return {rows.const_data_ptr(), rows.size(0), hidden * element, stride * element};
 }
 
 inline Rows fingerprints_of(const Tensor& rows, int64_t digest_size) {
