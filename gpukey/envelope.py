@@ -58,6 +58,8 @@ def unpack(
     secret = _shared(secret)
     if not isinstance(blob, (bytes, bytearray, memoryview)):
         raise TypeError(f"blob is a {type(blob).__name__}; the bytes of gpukey.pack are needed")
+    if hidden is not None and (isinstance(hidden, bool) or not isinstance(hidden, (int, np.integer))):
+        raise TypeError(f"hidden is a {type(hidden).__name__}; the number of elements in a row is needed")
     blob = bytes(blob)
     if len(blob) < _SMALLEST:
         raise ValueError(f"blob has {len(blob)} bytes; an envelope has at least {_SMALLEST}")
@@ -105,11 +107,15 @@ def _shared(secret: Secret | None) -> Secret:
 def _digests(rows: Any) -> npt.NDArray[np.uint8]:
     if getattr(getattr(rows, "device", None), "type", "cpu") != "cpu":
         raise ValueError(f"rows is on {rows.device}; bring it home first (fingerprint_rows_async does, without a wait)")
-    digests = np.asarray(rows)
+    wanted = "fingerprints, uint8 [num_rows, 16 or 32], are needed"
+    if not hasattr(rows, "__array__"):
+        raise TypeError(f"rows is a {type(rows).__name__}; {wanted} (a numpy array, a CPU tensor, handle.result())")
+    try:
+        digests = np.asarray(rows)
+    except (RuntimeError, TypeError) as error:
+        raise TypeError(f"rows is a {type(rows).__name__} that numpy cannot read ({error}); {wanted}") from error
     if digests.dtype != np.uint8 or digests.ndim != 2 or digests.shape[1] not in DIGEST_SIZES:
-        raise ValueError(
-            f"rows is {digests.dtype} {list(digests.shape)}; fingerprints, uint8 [num_rows, 16 or 32], are needed"
-        )
+        raise ValueError(f"rows is {digests.dtype} {list(digests.shape)}; {wanted}")
     return digests
 
 

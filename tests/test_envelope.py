@@ -4,9 +4,11 @@ import struct
 
 import numpy as np
 import pytest
+import torch
 
 from gpukey import reference
 from gpukey.envelope import pack, unpack
+from gpukey.handle import send_home
 from gpukey.secret import Secret
 
 
@@ -103,6 +105,13 @@ def test_wrong_arguments(secret, monkeypatch):
         pack(digests(2), secret=secret, dtype="float 16", hidden=7)
     with pytest.raises(TypeError, match="blob is a str"):
         unpack("gpukey1", secret=secret)
+    with pytest.raises(TypeError, match="hidden is a str"):
+        unpack(pack(digests(2), secret=secret, dtype="float16", hidden=7), secret=secret, hidden="7")
+    for nothing in (None, [bytes(16)], send_home(torch.zeros(2, 16, dtype=torch.uint8))):
+        with pytest.raises(TypeError, match=f"rows is a {type(nothing).__name__}; fingerprints, uint8"):
+            pack(nothing, secret=secret, dtype="float16", hidden=7)
+    with pytest.raises(TypeError, match="rows is a Tensor that numpy cannot read"):
+        pack(torch.ones(2, 16, requires_grad=True), secret=secret, dtype="float16", hidden=7)
     with pytest.raises(TypeError, match="secret is a bytes"):
         pack(digests(2), secret=b"x" * 16, dtype="float16", hidden=7)
 
