@@ -14,7 +14,14 @@ export PYTHONPATH=$SITE:$PWD/bench:$PWD/tests/_support PYTHONSAFEPATH=1 PYTHONUN
 export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore HF_HUB_OFFLINE=1
 export TORCH_CUDA_ARCH_LIST=9.0 GPUKEY_BUILD=require
 rehearse=()
-[ "${1:-}" = --rehearse ] && rehearse=(--rehearse)
+case "$*" in
+'') ;;
+--rehearse) rehearse=(--rehearse) ;;
+*)
+  echo "usage: $0 [--rehearse]" >&2
+  exit 2
+  ;;
+esac
 mkdir -p "$OUT"
 failed=()
 BUDGET=470

@@ -99,3 +99,13 @@ def test_make_test_takes_pytest_args(tmp_path, arguments, code):
     command = ["make", "test", f"VENV={tmp_path}", *filter(None, [arguments])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["rehearse"], ["--rehearse", "2"]])
+def test_the_device_script_starts_nothing_for_words_that_it_does_not_know(arguments):
+    """Its run builds, and replaces what the last one built."""
+    done = subprocess.run(
+        ["bash", ROOT / "bench" / "device.sh", *arguments], capture_output=True, text=True, timeout=10
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage: " in done.stderr
