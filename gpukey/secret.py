@@ -6,7 +6,6 @@ exception or a pickle.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import secrets
@@ -66,9 +65,16 @@ class Secret:
     __slots__ = ("__weakref__", "_device_keys", "_master", "is_random", "key_id")
 
     def __init__(self, value: bytes) -> None:
-        if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise TypeError(f"value is a {type(value).__name__}; at least {MIN_SECRET_BYTES} bytes are needed")
-        self._master = blake3(_long_enough("value", bytes(value)), derive_key_context=CONTEXT + "secret").digest()
+        # Deleted before an error: some tracebacks show what local variables held.
+        if not issubclass(type(value), (bytes, bytearray, memoryview)):
+            kind = type(value).__name__
+            del value
+            raise TypeError(f"value is a {kind}; at least {MIN_SECRET_BYTES} bytes are needed")
+        value = bytes(value)
+        if error := _too_short("value", value):
+            del value
+            raise error
+        self._master = blake3(value, derive_key_context=CONTEXT + "secret").digest()
         self._device_keys: dict[Any, Any] = {}
         self.is_random = False
         self.key_id: str = self.derive("key id")[:8].hex()
@@ -78,23 +84,11 @@ class Secret:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Secret:
         """The configured secret; ValueError when neither variable is set, or both are."""
-        environ = os.environ if environ is None else environ
-        value, path = environ.get("GPUKEY_SECRET"), environ.get("GPUKEY_SECRET_FILE")
-        if value is not None and path is not None:
-            raise ValueError("GPUKEY_SECRET and GPUKEY_SECRET_FILE are both set (an empty one too); set one")
-        if value is not None:
-            return cls(_long_enough("GPUKEY_SECRET", _environment_bytes(value)))
-        if not path:
-            empty = "" if path is None else " (GPUKEY_SECRET_FILE is empty)"
-            raise ValueError(
-                f"neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE is set{empty}; `gpukey keygen` makes a secret"
-            )
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-        except OSError as error:
-            raise OSError(error.errno, f"GPUKEY_SECRET_FILE cannot be read: {error.strerror}", path) from error
-        return cls(_long_enough(f"the file of GPUKEY_SECRET_FILE, {path!r},", _without_newline(content)))
+        found = _configured(os.environ if environ is None else environ)
+        del environ
+        if isinstance(found, Exception):
+            raise found
+        return cls(found)
 
     @classmethod
     def random(cls) -> Secret:
@@ -151,7 +145,8 @@ class Secret:
         return device_key(self, label, dtype, hidden, digest_size, place)
 
     def __repr__(self) -> str:
-        return f"Secret(key_id={self.key_id!r})"
+        # In a traceback it may be half made.
+        return f"Secret(key_id={getattr(self, 'key_id', '')!r})"
 
     def __eq__(self, other: object) -> bool:
         return secrets.compare_digest(self._master, other._master) if isinstance(other, Secret) else NotImplemented
@@ -159,25 +154,44 @@ class Secret:
     def __hash__(self) -> int:
         return hash(self.key_id)
 
+    def __getstate__(self) -> NoReturn:
+        self.__reduce__()
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not pickled or copied; hand its source (GPUKEY_SECRET_FILE) to the other process")
 
 
-def _long_enough(name: str, value: bytes) -> bytes:
-    """The same bytes, or a ValueError that says where they came from, and nothing of what they are."""
-    if len(value) < MIN_SECRET_BYTES:
-        raise ValueError(
-            f"{name} has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes a secret)"
-        )
-    return value
+def _too_short(name: str, value: bytes) -> ValueError | None:
+    """An error that says where a short secret came from, and nothing of what it is."""
+    if len(value) >= MIN_SECRET_BYTES:
+        return None
+    return ValueError(
+        f"{name} has {len(value)} bytes; at least {MIN_SECRET_BYTES} are needed (`gpukey keygen` makes a secret)"
+    )
 
 
-def _environment_bytes(value: str) -> bytes:
-    """What the environment held: undecodable bytes arrive as surrogates, and leave as the bytes that they were."""
-    with contextlib.suppress(UnicodeEncodeError):
-        return value.encode("utf-8", "surrogateescape")
-    # Raised outside the handler: a chained UnicodeEncodeError would carry the secret.
-    raise ValueError("GPUKEY_SECRET has a character that UTF-8 cannot encode")
+def _configured(environ: Mapping[str, str]) -> bytes | Exception:
+    """What the environment says, or why it does not serve: returned, as raising would keep this frame and the secret in
+    it."""
+    value, path = environ.get("GPUKEY_SECRET"), environ.get("GPUKEY_SECRET_FILE")
+    if value is not None and path is not None:
+        return ValueError("GPUKEY_SECRET and GPUKEY_SECRET_FILE are both set (an empty one too); set one")
+    if value is not None:
+        # Undecodable bytes arrive as surrogates, and leave as the bytes that they were.
+        try:
+            content, name = value.encode("utf-8", "surrogateescape"), "GPUKEY_SECRET"
+        except UnicodeEncodeError:
+            return ValueError("GPUKEY_SECRET has a character that UTF-8 cannot encode")
+    elif path:
+        try:
+            with open(path, "rb") as file:
+                content, name = _without_newline(file.read()), f"the file of GPUKEY_SECRET_FILE, {path!r},"
+        except OSError as error:
+            return type(error)(error.errno, f"GPUKEY_SECRET_FILE cannot be read: {error.strerror}", path)
+    else:
+        empty = "" if path is None else " (GPUKEY_SECRET_FILE is empty)"
+        return ValueError(f"neither GPUKEY_SECRET nor GPUKEY_SECRET_FILE is set{empty}; `gpukey keygen` makes a secret")
+    return _too_short(name, content) or content
 
 
 def _without_newline(value: bytes) -> bytes:

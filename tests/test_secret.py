@@ -271,3 +271,30 @@ print(len(keys), "torch" in sys.modules)
 def test_routers_need_no_torch(fresh_python):
     """gpukey.secret, keys, cache and reference work with torch absent."""
     assert fresh_python(NO_TORCH).split() == ["2", "False"]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"GPUKEY_SECRET": "tell-nobody"},
+        {"GPUKEY_SECRET": "tell-nobody, of all people\ud800"},
+        {"GPUKEY_SECRET": "tell-nobody, of all people", "GPUKEY_SECRET_FILE": "/x"},
+    ],
+)
+def test_no_local_variable_of_a_traceback_holds_a_secret(environ):
+    """As rich, pytest -l and crash reporters show them."""
+
+    calls = [lambda: Secret.from_env(environ), lambda: Secret(b"tell-nobody"), lambda: Secret("tell-nobody")]
+    for call in calls:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack
+        inner = [frame for frame in frames if frame.filename.endswith("secret.py") and "tests" not in frame.filename]
+        assert inner
+        assert "nobody" not in str([frame.locals for frame in inner])
+
+
+def test_no_state_of_a_secret_is_handed_out():
+    with pytest.raises(TypeError, match="not pickled"):
+        Secret.random().__getstate__()
+    assert repr(Secret.__new__(Secret)) == "Secret(key_id='')"

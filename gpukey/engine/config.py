@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gpukey._checks import integer
+from gpukey._checks import integer, text
 
 Identity = Literal["content", "tokens"]
 
@@ -39,5 +39,5 @@ class EngineConfig:
             raise TypeError(f"prefix_caching is a {type(self.prefix_caching).__name__}; a bool is needed")
         for name in ("weights_version", "model_name"):
             value = getattr(self, name)
-            if not isinstance(value, str) and not (name == "model_name" and value is None):
-                raise TypeError(f"{name} is a {type(value).__name__}; a str is needed")
+            if name != "model_name" or value is not None:
+                object.__setattr__(self, name, text(name, value))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from gpukey._checks import text
 from gpukey.engine.batch import Scheduled, build_batch, order, wants_output
 from gpukey.engine.config import EngineConfig
 from gpukey.engine.keying import Keying
@@ -201,13 +202,13 @@ class Engine:
         elif len(request.output_ids) == params.max_tokens:
             reason = "length"
         if self.tokenizer is not None:
-            text = self.tokenizer.decode(request.output_ids, skip_special_tokens=True)
-            cut = find_stop(text, params.stop)
+            decoded = self.tokenizer.decode(request.output_ids, skip_special_tokens=True)
+            cut = find_stop(decoded, params.stop)
             if cut is not None:
-                text, reason = text[:cut], "stop"
+                decoded, reason = decoded[:cut], "stop"
             elif reason is None:
-                text = settled(text, params.stop)
-            request.text = text
+                decoded = settled(decoded, params.stop)
+            request.text = decoded
         return reason
 
     def _finish(self, request: Request, reason: str) -> None:
@@ -226,6 +227,7 @@ class Engine:
         if version is None:
             old = self.keying.weights_version
             version = str(int(old) + 1) if old.isdecimal() else f"{old}+1"
+        version = text("version", version)
         if version == self.keying.weights_version:
             raise ValueError(f"version is {version!r}, the present one; a version names one set of weights")
         for request in list(self.scheduler.running):

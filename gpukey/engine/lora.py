@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from gpukey._checks import text
+
 
 @dataclass(frozen=True)
 class Adapter:
@@ -28,9 +30,7 @@ class Adapters:
         """Load or replace; a version and scale that this name had before are refused, since they name one set of
         weights.
         """
-        for field, value in (("name", name), ("version", version)):
-            if not isinstance(value, str):
-                raise TypeError(f"{field} is a {type(value).__name__}; a str is needed")
+        name, version = text("name", name), text("version", version)
         if not name:
             raise ValueError("name is empty; the adapter needs one")
         if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
@@ -59,7 +59,7 @@ class Adapters:
 
     def check(self, name: str | None) -> None:
         """ValueError unless `name` is loaded or None."""
-        if name is not None and name not in self._loaded:
+        if name is not None and text("lora_name", name) not in self._loaded:
             raise ValueError(f"lora_name is {name!r}; loaded are {sorted(self._loaded)}")
 
     def fields(self, name: str | None) -> dict[str, Any]:

@@ -152,3 +152,17 @@ def test_a_secret_is_a_secret():
 def test_dtypes_that_no_forward_runs_in(dtype):
     with pytest.raises(ValueError, match=r"dtype is torch\..* is needed"):
         LLM(dtype=dtype)
+
+
+def test_names_in_keys_are_text_before_anything_depends_on_them(llm, ids):
+    """A version that no key can hold failed every request after the update."""
+    for wrong, error in ((5, TypeError), ("\ud800", ValueError)):
+        with pytest.raises(error, match="version"):
+            llm.update_weights(lambda runner: pytest.fail("weights were written"), wrong)
+        with pytest.raises(error, match="version"):
+            llm.load_lora("a", "/nowhere", version=wrong)
+        with pytest.raises(error, match="weights_version"):
+            EngineConfig(weights_version=wrong)
+    with pytest.raises(TypeError, match="lora_name is a list"):
+        llm.submit(Prompt([1], lora_name=[]), SamplingParams())
+    assert llm.generate([ids(9)])[0].uncached_reason is None
