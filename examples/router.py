@@ -53,7 +53,7 @@ def main() -> None:
     print("the dog again:", router.route(ids, [EmbeddingSpan(32, dog)]))
     print("no image:     ", router.route(ids))
     try:
-        router.join("c", StoreKeys(ROOT.replace(weights_version="2"), block_size=16).hello())
+        router.join("c", StoreKeys(ROOT.replace(weights_version="2"), block_size=16, secret=Secret.from_env()).hello())
     except ValueError as error:
         print("turned away:  ", error)
 
