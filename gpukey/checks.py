@@ -33,10 +33,11 @@ def has_memory(tensor: torch.Tensor) -> bool:
 def check_stored(name: str, tensor: torch.Tensor) -> None:
     """ValueError unless all of it lies in its storage: a sharded model frees the storage and keeps the tensor, and torch
     itself would read past it."""
-    if tensor.layout is not torch.strided or not has_memory(tensor) or not tensor.numel():
+    if not has_memory(tensor) or tensor.layout is not torch.strided or not (end := tensor.numel()):
         return
-    last = tensor.storage_offset() + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    stored, needed = tensor.untyped_storage().nbytes(), (last + 1) * tensor.element_size()
+    if not tensor.is_contiguous():
+        end = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    stored, needed = tensor.untyped_storage().nbytes(), (tensor.storage_offset() + end) * tensor.element_size()
     if stored < needed and not tensor.is_meta:
         raise ValueError(
             f"{name} has shape {list(tensor.shape)} and storage of {stored} bytes, of {needed}: it was freed or resized"

@@ -7,7 +7,10 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from gpukey import streams
 from gpukey.engine.llm import IDLE_SECONDS, LLM, PromptLike
@@ -102,9 +105,13 @@ class AsyncLLM:
 
     def _submit(self, prompt: PromptLike, params: SamplingParams, deliver: Reader) -> Future[Request]:
         # The rows come from this thread's streams, and the engine's thread has its own.
-        spans = prompt.embeds if isinstance(prompt, Prompt) else ()
-        rows = [span.rows if isinstance(span, EmbedSpan) else span[1] for span in spans]
-        produced = [(streams.produced(tensor), tensor) for tensor in rows if getattr(tensor, "is_cuda", False)]
+        produced = []
+        if isinstance(prompt, Prompt):
+            prompt = replace(prompt, embeds=tuple(prompt.embeds))  # it may be read once only
+            for span in prompt.embeds:
+                for part in (span.rows,) if isinstance(span, EmbedSpan) else span:
+                    if isinstance(part, torch.Tensor) and part.is_cuda:
+                        produced.append((streams.produced(part), part))
 
         def submit(llm: LLM) -> Request:
             for event, tensor in produced:

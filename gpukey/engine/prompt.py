@@ -73,7 +73,7 @@ def checked_spans(embeds: Any, num_tokens: int, hidden: int) -> list[EmbedSpan]:
         rows = span.rows
         if not isinstance(rows, torch.Tensor):
             raise TypeError(f"{name}.rows is a {type(rows).__name__}; a torch.Tensor is needed")
-        if rows.layout != torch.strided or rows.device.type == "meta" or rows.is_quantized:
+        if rows.is_nested or rows.layout != torch.strided or rows.device.type == "meta" or rows.is_quantized:
             raise TypeError(f"{name}.rows is {rows.layout} on {rows.device.type}; a strided tensor with data is needed")
         if not rows.dtype.is_floating_point:
             raise TypeError(f"{name}.rows is of {rows.dtype}; a floating-point dtype is needed")

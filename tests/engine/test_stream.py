@@ -129,9 +129,13 @@ def test_rows_of_a_gpu_are_read_after_the_readers_stream(ids, rows, secret, monk
     monkeypatch.setattr(streams, "produced", lambda rows: (log.append(threading.current_thread()), "event")[1])
     monkeypatch.setattr(streams, "wait_for", lambda *what: log.append((threading.current_thread().name, *what)))
     first, second = rows(3).as_subclass(Distant), rows(2, seed=1).as_subclass(Distant)
+    spans = [(2, rows(3)), (6, rows(2, seed=1))]
+    cold = LLM(dtype=torch.float64, secret=secret, block_size=4, num_blocks=24)
+    want = cold.generate([Prompt(ids(8), spans)], PARAMS)[0].token_ids
 
     async def main(front):
-        await collect(front, Prompt(ids(8), [(2, first), EmbedSpan(6, second)]))
+        once = (span for span in ((2, first), EmbedSpan(6, second)))
+        assert (await collect(front, Prompt(ids(8), once)))[-1].token_ids == want
 
     with AsyncLLM(dtype=torch.float64, secret=secret, block_size=4, num_blocks=24) as front:
         asyncio.run(main(front))
