@@ -1,7 +1,6 @@
 """gpukey.cache.PrefixCache, one behaviour at a time. Every test ends with `check()`, which verifies all of the
 books."""
 
-import copy
 import re
 
 import numpy as np
@@ -384,26 +383,3 @@ def test_with_real_keys():
     cache.free(blocks)
     assert cache.match(keys([*range(40), 7, *range(41, 64)]), 64).num_cached_tokens == 32
     assert cache.match(keys(range(64)), 64).num_cached_tokens == 48
-
-
-def test_a_shallow_copy_is_refused():
-    """It would allocate the same blocks, and each would believe that they are its own."""
-    cache = PrefixCache(4, 2)
-    with pytest.raises(TypeError, match="a PrefixCache keeps the books of one pool"):
-        copy.copy(cache)
-    other = copy.deepcopy(cache)
-    other.allocate(3)
-    assert (cache.num_free, other.num_free) == (4, 1)
-    cache.check()
-    other.check()
-
-
-@pytest.mark.parametrize("wrong", [None, 7])
-def test_what_is_no_list(wrong):
-    cache = PrefixCache(4, 2)
-    with pytest.raises(TypeError, match="block_ids is a"):
-        cache.free(wrong)
-    for keys in (wrong, "key", b"key", iter([key(1)])):
-        with pytest.raises(TypeError, match="keys is a"):
-            cache.match(keys, 8)
-    cache.check()
