@@ -86,7 +86,8 @@ def test_rows_at_odd_addresses_longer_than_a_chunk(width):
 
 def test_rows_of_several_tiles(monkeypatch):
     """Tiles of 2 chunks, so that 5 chunks take the path of a row of more than 32 KiB."""
-    launch = pytest.importorskip("gpukey.triton_kernels.launch")
+    from gpukey.triton_kernels import launch
+
     plan = launch.Plan(lanes=2, levels=0, width=2, tiles=3)
     rows, out = over(noise(4112, 1), 1, 4112, 4112, 0), torch.empty((1, 16), dtype=torch.uint8)
     launch.hash_rows(rows, None, key_tensor(), out, plan)
